@@ -1,0 +1,46 @@
+// What the bytes of a weight mean: the formats, and the parts that a packed tensor is made of.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace edgert {
+
+// Rows of a strip lie in the lanes; columns are quantised and summed in groups (docs/formats.md).
+inline constexpr int kStripRows = 16;
+inline constexpr int kGroupColumns = 64;
+inline constexpr int kMaxParts = 4;
+
+enum class Format : std::uint8_t { f32, f16, bf16, q8_0, q4_0, q4_k, q6_k, p2, p3, p4, p8 };
+inline constexpr int kNumFormats = 11;
+
+// A weight matrix as the kernels read it. Float formats: parts[0] is rows x cols, row by row, row_bytes apart.
+// Other formats: each part is contiguous for the whole tensor, strip after strip, group after group.
+struct WeightView {
+  Format format = Format::f32;
+  std::int32_t rows = 0, cols = 0;      // true shape
+  std::int32_t strips = 0, groups = 0;  // ceil(rows / 16), ceil(cols / 64)
+  std::int64_t row_bytes = 0;           // float formats only
+  std::array<const std::uint8_t*, kMaxParts> parts{};
+};
+
+// Static description of a format. part_bytes[i]: bytes of part i for one strip and `part_groups[i]` groups
+// (4 for the super-scales of k-quants, else 1). Part order is the order in our files: a prefix is a coarser tensor.
+struct FormatSpec {
+  const char* name;
+  bool is_float;
+  int block_columns;  // columns of a block in a GGUF file (0: the format does not occur there)
+  int block_bytes;    // bytes of that block
+  int num_parts;
+  std::array<const char*, kMaxParts> part_names;  // "scale" "field" "plane1" "plane2" "nibble" "byte" "subscale" "submin"
+  std::array<int, kMaxParts> part_bytes;
+  std::array<int, kMaxParts> part_groups;
+};
+
+const FormatSpec& spec(Format format);
+// Returns false if no format has that name.
+bool format_from_name(const char* name, Format& out);
+// Bytes of part `part` of a rows x cols tensor (float formats: rows * cols * element bytes).
+std::int64_t part_bytes(Format format, int part, std::int64_t rows, std::int64_t cols);
+
+}  // namespace edgert

@@ -1,0 +1,107 @@
+// The kernels of one instruction set. A null entry falls back to the next lower level's table.
+// Every entry gives the same bits on every instruction set (docs/numerics.md); the scalar table is the specification.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "formats/format.h"
+
+namespace edgert {
+
+// Exact sums of the activation codes of one group of 64 columns.
+struct GroupSums {
+  std::int32_t of16[4];
+  std::int32_t of32[2];
+  std::int32_t of64;
+  std::int32_t unused;
+};
+
+// M input vectors. Quantised weights read codes, scales and sums; float weights read values.
+struct LinearInput {
+  const std::int8_t* codes = nullptr;  // [vectors][codes_stride], 64-byte aligned rows, columns beyond K are 0
+  const float* scales = nullptr;       // [vectors][group_stride]
+  const GroupSums* sums = nullptr;     // [vectors][group_stride]
+  const float* values = nullptr;       // [vectors][values_stride], values_stride >= K rounded up to 16, pad is 0
+  std::int64_t codes_stride = 0, group_stride = 0, values_stride = 0;
+  const std::int32_t* vector_rows = nullptr;  // which input vector token m reads; null: m
+  std::int32_t tokens = 0;                    // M
+};
+
+// y[m][n] = dot (+ bias[n]). Whole strips are written: stride >= rows rounded up to 16; rows beyond N get 0.
+struct LinearOutput {
+  float* y = nullptr;  // [tokens][stride]
+  std::int64_t stride = 0;
+  const float* bias = nullptr;  // [rows rounded up to 16] or null
+};
+
+enum class KVFormat : std::uint8_t { f32, f16 };
+inline constexpr int kPageTokens = 64;  // positions of a KV page, and of a block of attention
+inline constexpr int kMaxAttentionRows = 8;
+
+// 64 positions of one KV head. k: [4 tiles][head_dim][16 positions]; v: [64 positions][head_dim].
+struct KVBlock {
+  const void* k;
+  const void* v;
+};
+
+// Query rows that share a KV head. Bit j of masks[b * num_rows + r]: row r may read position j of block b.
+// Blocks are merged in the order given; a block wholly masked for a row is skipped for it.
+struct AttentionTask {
+  KVFormat format;
+  std::int32_t head_dim;
+  float scale;     // scores = dot * scale
+  float soft_cap;  // 0: none; else scores = cap * tanh(scores / cap)
+  std::int32_t num_rows;  // 1..kMaxAttentionRows
+  std::int32_t num_blocks;
+  const float* q[kMaxAttentionRows];  // [head_dim]
+  float* out[kMaxAttentionRows];      // [head_dim]; 0 where nothing may be read
+  float* log_sum_exp;                 // [num_rows] or null: so that partial results merge
+  const KVBlock* blocks;
+  const std::uint64_t* masks;
+};
+
+struct KernelTable {
+  const char* name;
+
+  // Strips [first_strip, last_strip) of y = W x. Any thread may take any range.
+  void (*linear[kNumFormats])(const WeightView& w, const LinearInput& x, const LinearOutput& y, int first_strip,
+                              int last_strip);
+  // One row of W as float32: y[cols rounded up to 16], pad 0.
+  void (*dequantize_row[kNumFormats])(const WeightView& w, int row, float* y);
+
+  // One vector of `cols` values to int8 groups; codes are written up to cols rounded up to 64.
+  void (*quantize)(const float* x, int cols, std::int8_t* codes, float* scales, GroupSums* sums);
+  // y = x / sqrt(mean(x^2) + eps) * weight. In place is allowed.
+  void (*rms_norm)(const float* x, const float* weight, float eps, int cols, float* y);
+  // Rotates num_heads heads of one token in place, half-split pairs (i, i + rotary_dim / 2); cos, sin: [rotary_dim / 2].
+  void (*rope)(float* x, const float* cos, const float* sin, int num_heads, int head_dim, int rotary_dim);
+  void (*add)(const float* a, const float* b, float* y, std::int64_t n);
+  void (*silu_mul)(const float* gate, const float* up, float* y, std::int64_t n);  // silu(gate) * up
+  void (*relu2)(const float* x, float* y, std::int64_t n);                        // max(x, 0)^2
+  void (*scale)(const float* x, float factor, float* y, std::int64_t n);          // factor * x
+  void (*add_scaled)(float factor, const float* x, float* y, std::int64_t n);     // y = fma(factor, x, y)
+  void (*softmax)(const float* x, float* y, int n);                               // sums in 16 lanes and the tree
+  float (*max)(const float* x, std::int64_t n);
+  // log(sum(exp(x))) in 16 lanes and the tree; max is the maximum of x.
+  float (*log_sum_exp)(const float* x, float max, std::int64_t n);
+
+  // Writes one token's key (or value) of one head at position `slot` (0..63) of a block.
+  void (*store_k)(KVFormat format, const float* k, int head_dim, int slot, void* block_k);
+  void (*store_v)(KVFormat format, const float* v, int head_dim, int slot, void* block_v);
+  void (*attention)(const AttentionTask& task);
+};
+
+// Levels in ascending order per architecture: scalar avx2 avxvnni avx512 avx512vnni amx / scalar neon neon_dotprod neon_i8mm.
+struct IsaLevel {
+  const char* name;
+  bool is_built;      // the compiler could build its file (levels without a file of their own count as built)
+  bool is_supported;  // by this CPU and operating system
+};
+int num_isa_levels();
+IsaLevel isa_level(int index);
+// The table for a level, complete (fallbacks filled in); null if the name is unknown, not built or not supported.
+const KernelTable* kernel_table(const char* level_name);
+// Name of the best supported level of this machine.
+const char* best_isa_level();
+
+}  // namespace edgert

@@ -1,0 +1,57 @@
+"""The exceptions that edgert raises; every one derives from EdgertError."""
+
+
+class EdgertError(Exception):
+    """Base of all errors that edgert raises on purpose. The message says what, found, expected, what to do."""
+
+
+class ModelNotFoundError(EdgertError):
+    """The path names nothing that can be opened."""
+
+
+class FileFormatError(EdgertError):
+    """A file of a model breaks a rule of its format."""
+
+
+class UnsupportedModelError(EdgertError):
+    """The architecture, or an option of its configuration, is not one that edgert runs."""
+
+
+class UnsupportedFormatError(EdgertError):
+    """A tensor has a type that edgert does not read."""
+
+
+class ConfigError(EdgertError):
+    """config.json (or GGUF metadata) misses a field, or a field has an impossible value."""
+
+
+class TokenizerError(EdgertError):
+    """The tokenizer is missing, or cannot be rebuilt."""
+
+
+class ChatTemplateError(EdgertError):
+    """The chat template is missing, or fails."""
+
+
+class ContextLengthError(EdgertError):
+    """The prompt does not fit the context."""
+
+
+class OutOfMemoryError(EdgertError):
+    """The model or its KV cache does not fit the memory."""
+
+
+class ConvertError(EdgertError):
+    """A conversion cannot be done, or was stopped."""
+
+
+class DeviceError(EdgertError):
+    """The CPU, or what EDGERT_ISA asks of it, cannot be used."""
+
+
+class NumericError(EdgertError):
+    """A step gave non-finite logits."""
+
+
+class UsageError(EdgertError, ValueError):
+    """An argument of the Python API or the command line is out of range."""
