@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "formats/format.h"
+#include "formats/kv.h"
 
 namespace edgert {
 
@@ -34,15 +35,7 @@ struct LinearOutput {
   const float* bias = nullptr;  // [rows rounded up to 16] or null
 };
 
-enum class KVFormat : std::uint8_t { f32, f16 };
-inline constexpr int kPageTokens = 64;  // positions of a KV page, and of a block of attention
 inline constexpr int kMaxAttentionRows = 8;
-
-// 64 positions of one KV head. k: [4 tiles][head_dim][16 positions]; v: [64 positions][head_dim].
-struct KVBlock {
-  const void* k;
-  const void* v;
-};
 
 // Query rows that share a KV head. Bit j of masks[b * num_rows + r]: row r may read position j of block b.
 // Blocks are merged in the order given; a block wholly masked for a row is skipped for it.
