@@ -1,0 +1,54 @@
+# make dev: build edgert/_core into the tree. Others: stubs test lint format fuzz neon bench clean.
+PYTHON ?= python3
+override PYTHON := $(shell command -v $(PYTHON))
+JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
+export PATH := $(dir $(PYTHON)):$(PATH)
+CONFIGURE = cmake -G Ninja -S . -DPython_EXECUTABLE=$(PYTHON) -Dpybind11_DIR=$$($(PYTHON) -m pybind11 --cmakedir)
+CPP_FILES = $(shell find csrc -name '*.cpp' -o -name '*.h')
+AARCH64_CXX ?= aarch64-linux-gnu-g++
+QEMU ?= qemu-aarch64 -L /usr/aarch64-linux-gnu
+FUZZ_SECONDS ?= 600
+
+.PHONY: dev stubs test lint format fuzz neon bench clean
+
+dev:
+	$(CONFIGURE) -B build/dev -DEDGERT_OUTPUT_DIR=$(CURDIR)/edgert
+	cmake --build build/dev --parallel $(JOBS)
+
+stubs: dev
+	$(PYTHON) tools/make_stubs.py
+
+test: dev
+	$(PYTHON) -m pytest
+
+lint:
+	ruff check .
+	ruff format --check .
+	mypy
+	clang-format --dry-run --Werror $(CPP_FILES)
+
+format:
+	ruff check --fix .
+	ruff format .
+	clang-format -i $(CPP_FILES)
+
+# The same digest of every kernel on this machine and on an emulated aarch64.
+neon:
+	cmake -G Ninja -S . -B build/digest -DEDGERT_PYTHON=OFF
+	cmake --build build/digest --parallel $(JOBS) --target edgert_digest
+	cmake -G Ninja -S . -B build/neon -DEDGERT_PYTHON=OFF -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	  -DCMAKE_CXX_COMPILER=$(AARCH64_CXX)
+	cmake --build build/neon --parallel $(JOBS) --target edgert_digest
+	$(PYTHON) tools/compare_digests.py --native build/digest/edgert_digest --foreign "$(QEMU) build/neon/edgert_digest"
+
+# Mutated files through the Python readers and the C++ store, in a build with address and undefined-behaviour checks.
+fuzz:
+	$(CONFIGURE) -B build/fuzz -DEDGERT_SANITIZE=address,undefined -DEDGERT_OUTPUT_DIR=$(CURDIR)/build/fuzz/module
+	cmake --build build/fuzz --parallel $(JOBS)
+	$(PYTHON) tests/fuzz/mutate.py --module build/fuzz/module --seconds $(FUZZ_SECONDS)
+
+bench:
+	$(PYTHON) benchmarks/decode_bandwidth.py
+
+clean:
+	rm -rf build edgert/_core*.so

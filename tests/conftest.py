@@ -1,0 +1,29 @@
+"""Decides which edgert the tests see: the tree where it was built in place (make dev), else the installed package."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _is_root(entry: str) -> bool:
+    return Path(entry or os.curdir).resolve() == ROOT
+
+
+IS_BUILT_IN_TREE = any((ROOT / "edgert").glob("_core*.so"))
+if IS_BUILT_IN_TREE:
+    if not any(_is_root(entry) for entry in sys.path):
+        sys.path.insert(0, str(ROOT))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+else:
+    # `python -m pytest` puts the clone, which has no _core, before the installed package: for us and for subprocesses.
+    sys.path[:] = [entry for entry in sys.path if not _is_root(entry)]
+    os.environ["PYTHONSAFEPATH"] = "1"
+
+
+def pytest_report_header() -> str:
+    spec = importlib.util.find_spec("edgert")
+    found = Path(spec.origin).parent if spec is not None and spec.origin else "not found"
+    return f"edgert: {found} ({'tree, built in place' if IS_BUILT_IN_TREE else 'installed'})"
