@@ -8,6 +8,7 @@ CPP_FILES = $(shell find csrc -name '*.cpp' -o -name '*.h')
 AARCH64_CXX ?= aarch64-linux-gnu-g++
 QEMU ?= qemu-aarch64 -L /usr/aarch64-linux-gnu
 FUZZ_SECONDS ?= 600
+FUZZ_SEED ?= 1
 
 .PHONY: dev stubs test lint format fuzz neon bench clean
 
@@ -45,7 +46,7 @@ neon:
 fuzz:
 	$(CONFIGURE) -B build/fuzz -DEDGERT_SANITIZE=address,undefined -DEDGERT_OUTPUT_DIR=$(CURDIR)/build/fuzz/module
 	cmake --build build/fuzz --parallel $(JOBS)
-	$(PYTHON) tests/fuzz/mutate.py --module build/fuzz/module --seconds $(FUZZ_SECONDS)
+	$(PYTHON) tests/fuzz/mutate.py --module build/fuzz/module --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 
 bench:
 	$(PYTHON) benchmarks/decode_bandwidth.py
