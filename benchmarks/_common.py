@@ -1,0 +1,68 @@
+"""What every script here shares: the description of the machine, the report, the run of a child in another Python."""
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve().parent
+
+
+def import_tree() -> None:
+    """Lets a script see the edgert of this tree where it was built in place, else the installed one."""
+    if any((ROOT / "edgert").glob("_core*.so")):
+        sys.path.insert(0, str(ROOT))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+
+
+def cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def machine() -> dict[str, Any]:
+    """Name of the CPU, threads that we may use, memory in GiB, system."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_gib": round(memory_bytes / 2**30, 1),
+        "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+    }
+
+
+def report(result: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) -> None:
+    """Prints machine, command and result; as one JSON object, or as text of which the last line is the figure."""
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    about = machine()
+    if as_json:
+        print(json.dumps({"machine": about, "command": command, **result}, indent=1))
+        return
+    print(f"{about['cpu']}, {about['cores']} cores, {about['memory_gib']} GiB, {about['system']}")
+    print(f"$ {command}")
+    print("\n".join(lines))
+
+
+def run_child(python: str, script: str, *arguments: object, environment: Mapping[str, str] | None = None) -> Any:
+    """Runs benchmarks/`script` with `python`; its last line of output is JSON. A failure ends this program."""
+    command = [python, str(HERE / script), *map(str, arguments)]
+    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(environment or {})})
+    if run.returncode != 0:
+        sys.exit(f"{shlex.join(command)}: exit code {run.returncode}\n{run.stderr[-2000:]}")
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table."""
+    return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]

@@ -1,0 +1,216 @@
+"""Write GGUF files from a Hugging Face folder with the gguf package, quantised by llama.cpp, so that an independent
+program wrote them.
+
+Runs in an environment with gguf, llama-cpp-python and numpy:
+    python benchmarks/make_gguf.py MODEL_FOLDER OUT_FOLDER --types f32 f16 q8_0 q4_0 q4_k q6_k
+A .gguf file in float32 may stand in the place of MODEL_FOLDER: then it is quantised only.
+--dequantised writes beside each quantised file x.gguf a file x-as-f32.gguf with the same weights in float32.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+ARCHITECTURES = {
+    "llama": gguf.MODEL_ARCH.LLAMA,
+    "arcee": gguf.MODEL_ARCH.ARCEE,
+    "qwen3": gguf.MODEL_ARCH.QWEN3,
+    "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
+}
+ROPE_IN_PAIRS = {"llama", "arcee"}  # llama.cpp turns neighbouring rows of q and k; Hugging Face turns the two halves
+FILE_TYPES = {"f16": "F16", "q8_0": "Q8_0", "q4_0": "Q4_0", "q4_k": "Q4_K_S", "q6_k": "Q6_K"}
+
+
+def read_tensors(folder: Path) -> dict[str, NDArray[np.float32]]:
+    """Every tensor of the folder's safetensors files, as float32 (read here: the package needs not be installed)."""
+    tensors = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        content = np.memmap(path, np.uint8, "r")
+        header_bytes = int(content[:8].view("<u8")[0])
+        header = json.loads(content[8 : 8 + header_bytes].tobytes())
+        for name, entry in header.items():
+            if name == "__metadata__":
+                continue
+            begin, end = (8 + header_bytes + offset for offset in entry["data_offsets"])
+            raw = np.ascontiguousarray(content[begin:end])
+            if entry["dtype"] == "BF16":
+                wide = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
+            else:
+                wide = raw.view({"F16": "<f2", "F32": "<f4"}[entry["dtype"]]).astype(np.float32)
+            tensors[name] = wide.reshape(entry["shape"])
+    return tensors
+
+
+def rope_pairs(weight: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+    """Row h * d + t * d/2 + j to row h * d + 2 j + t (d: head dimension)."""
+    halves = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
+    return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(weight.shape))
+
+
+def gguf_tensors(config: dict[str, Any], tensors: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    """The tensors under their GGUF names; experts are stacked into one tensor of (experts, rows, columns)."""
+    architecture = ARCHITECTURES[config["model_type"]]
+    names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
+    out: dict[str, NDArray[np.float32]] = {}
+    experts: dict[str, dict[int, NDArray[np.float32]]] = {}
+    for name, tensor in tensors.items():
+        if config["model_type"] in ROPE_IN_PAIRS and ".self_attn.q_proj." in name:
+            tensor = rope_pairs(tensor, config["num_attention_heads"])
+        if config["model_type"] in ROPE_IN_PAIRS and ".self_attn.k_proj." in name:
+            tensor = rope_pairs(tensor, config["num_key_value_heads"])
+        if ".mlp.experts." in name:
+            layer, _, rest = name.partition(".mlp.experts.")
+            index, _, projection = rest.partition(".")
+            experts.setdefault(f"{layer}.mlp.experts.{projection}", {})[int(index)] = tensor
+            continue
+        if name == "lm_head.weight" and config.get("tie_word_embeddings"):
+            continue
+        out[_gguf_name(names, name)] = tensor
+    for name, by_index in experts.items():
+        out[_gguf_name(names, name)] = np.stack([by_index[i] for i in range(len(by_index))])
+    return out
+
+
+def _gguf_name(names: Any, name: str) -> str:
+    found = names.get_name(name, try_suffixes=(".weight", ".bias"))
+    if found is None:
+        sys.exit(f"{name}: found no GGUF name for it")
+    return str(found)
+
+
+def add_config(writer: gguf.GGUFWriter, config: dict[str, Any], folder: Path) -> None:
+    writer.add_name(folder.name)
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_rope_dimension_count(head_dim)
+    writer.add_rope_freq_base(config.get("rope_theta") or config["rope_parameters"]["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(config["vocab_size"])
+    if "num_experts" in config:
+        writer.add_expert_count(config["num_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+
+
+def add_tokenizer(writer: gguf.GGUFWriter, config: dict[str, Any], folder: Path) -> None:
+    """A byte-level BPE tokenizer.json with the GPT-2 pre-tokenizer; other kinds are refused."""
+    tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    if tokenizer["model"]["type"] != "BPE" or (tokenizer["pre_tokenizer"] or {}).get("type") != "ByteLevel":
+        sys.exit(f"{folder / 'tokenizer.json'}: found {tokenizer['model']['type']}, expected byte-level BPE of GPT-2")
+    tokens = [f"[PAD{i}]" for i in range(config["vocab_size"])]
+    types = [int(gguf.TokenType.UNUSED)] * len(tokens)
+    for text, index in tokenizer["model"]["vocab"].items():
+        tokens[index], types[index] = text, int(gguf.TokenType.NORMAL)
+    for added in tokenizer["added_tokens"]:
+        kind = gguf.TokenType.CONTROL if added["special"] else gguf.TokenType.USER_DEFINED
+        tokens[added["id"]], types[added["id"]] = added["content"], int(kind)
+    merges = tokenizer["model"]["merges"]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in merges])
+    writer.add_add_bos_token(bool(settings.get("add_bos_token", False)))
+    ids = {token: index for index, token in enumerate(tokens)}
+    for key, add in (
+        ("bos", writer.add_bos_token_id),
+        ("eos", writer.add_eos_token_id),
+        ("pad", writer.add_pad_token_id),
+    ):
+        token = settings.get(f"{key}_token")
+        if token is not None:
+            add(ids[token if isinstance(token, str) else token["content"]])
+    if settings.get("chat_template"):
+        writer.add_chat_template(settings["chat_template"])
+
+
+def write_float(folder: Path, out: Path, *, as_f16: bool) -> None:
+    """The model in float32, or with its matrices in float16 (vectors and routers stay in float32)."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    writer = gguf.GGUFWriter(out, gguf.MODEL_ARCH_NAMES[ARCHITECTURES[config["model_type"]]])
+    add_config(writer, config, folder)
+    add_tokenizer(writer, config, folder)
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16 if as_f16 else gguf.LlamaFileType.ALL_F32)
+    for name, tensor in gguf_tensors(config, read_tensors(folder)).items():
+        is_narrow = as_f16 and tensor.ndim > 1 and "ffn_gate_inp" not in name
+        writer.add_tensor(name, tensor.astype(np.float16) if is_narrow else tensor)
+    _finish(writer)
+
+
+def write_dequantised(source: Path, out: Path) -> None:
+    """The file `source` with every tensor as float32: what a run without rounding of activations would compute with."""
+    reader = gguf.GGUFReader(source)
+    writer = gguf.GGUFWriter(out, str(reader.get_field("general.architecture").contents()))
+    for field in reader.fields.values():
+        if not field.name.startswith("GGUF.") and field.name not in ("general.architecture", "general.file_type"):
+            sub_type = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(field.name, field.contents(), field.types[0], sub_type)
+    for tensor in reader.tensors:
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        writer.add_tensor(tensor.name, values.reshape([int(n) for n in reversed(tensor.shape)]))
+    _finish(writer)
+
+
+def _finish(writer: gguf.GGUFWriter) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def quantise(source: Path, out: Path, file_type: str) -> None:
+    """Every matrix in the one type (`pure`), by llama.cpp; where the columns do not fit, it takes another type."""
+    import llama_cpp
+
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{FILE_TYPES[file_type]}")
+    params.pure = True
+    code = llama_cpp.llama_model_quantize(str(source).encode(), str(out).encode(), params)
+    if code != 0:
+        sys.exit(f"{out}: llama_model_quantize returned {code}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, help="Hugging Face folder, or a GGUF file in float32")
+    parser.add_argument("out", type=Path, help="folder for NAME-TYPE.gguf")
+    parser.add_argument("--types", nargs="+", default=["f32", *FILE_TYPES], choices=["f32", *FILE_TYPES])
+    parser.add_argument("--dequantised", action="store_true", help="also write NAME-TYPE-as-f32.gguf")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    is_gguf = arguments.model.suffix == ".gguf"
+    name = arguments.model.stem.removesuffix("-f32") if is_gguf else arguments.model.resolve().name
+    source = arguments.model if is_gguf else arguments.out / f"{name}-f32.gguf"
+    if not is_gguf and not source.exists():
+        write_float(arguments.model, source, as_f16=False)
+    for kind in arguments.types:
+        out = arguments.out / f"{name}-{kind}.gguf"
+        if kind == "f32" and is_gguf and not out.exists():
+            write_dequantised(source, out)
+        elif kind == "f16" and not is_gguf and not out.exists():
+            write_float(arguments.model, out, as_f16=True)
+        elif kind in FILE_TYPES and not out.exists():
+            quantise(source, out, kind)
+        if arguments.dequantised and kind != "f32":
+            wide = arguments.out / f"{name}-{kind}-as-f32.gguf"
+            if not wide.exists():
+                write_dequantised(out, wide)
+        print(out)
+
+
+if __name__ == "__main__":
+    main()
