@@ -123,7 +123,7 @@ class ContainerWriter:
         if found != expected:
             raise ConvertError(f"{self._path}: {name!r}: found parts of {found} bytes, expected {expected}")
         for slot, part in zip(slots, parts, strict=True):
-            data = memoryview(np.ascontiguousarray(part))
+            data = np.ascontiguousarray(part).data
             _write_at(self._fd, data, self.plan.header_bytes + slot.offset)
             self._checksums[slot.key] = f"crc32:{zlib.crc32(data):08x}"
 
@@ -190,18 +190,7 @@ def _header_text(
     parts: Mapping[str, tuple[Slot, ...]],
     checksums: Mapping[str, str],
 ) -> bytes:
-    described = {
-        t.name: {
-            "format": t.format,
-            "shape": list(t.shape),
-            "role": t.role,
-            "parts": [
-                {"name": part.name, "tensor": slot.key, "checksum": checksums.get(slot.key, _NO_CHECKSUM)}
-                for part, slot in zip(t.spec.parts, parts[t.name], strict=True)
-            ],
-        }
-        for t in tensors
-    }
+    described = {t.name: _description(t, parts[t.name], checksums) for t in tensors}
     header: dict[str, object] = {
         "__metadata__": {
             "edgert.format_version": FORMAT_VERSION,
@@ -215,9 +204,21 @@ def _header_text(
     return json.dumps(header, separators=(",", ":")).encode()
 
 
+def _description(tensor: ContainerTensor, slots: Sequence[Slot], checksums: Mapping[str, str]) -> dict[str, object]:
+    """The tensor's entry in the metadata. A float tensor has no parts: its checksum is its own."""
+    sums = [checksums.get(slot.key, _NO_CHECKSUM) for slot in slots]
+    common = {"format": tensor.format, "shape": list(tensor.shape), "role": tensor.role}
+    if tensor.spec.is_float:
+        return {**common, "parts": [], "checksum": sums[0]}
+    listed = [
+        {"name": part.name, "tensor": slot.key, "checksum": checksum}
+        for part, slot, checksum in zip(tensor.spec.parts, slots, sums, strict=True)
+    ]
+    return {**common, "parts": listed}
+
+
 def _write_at(fd: int, data: memoryview, offset: int) -> None:
     """All of `data` at `offset`: pwrite may write less, and at most 2 GiB at once."""
-    data = data.cast("B")
     while data:
         written = os.pwrite(fd, data[: 1 << 30], offset)
         data, offset = data[written:], offset + written
