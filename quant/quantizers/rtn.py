@@ -76,7 +76,7 @@ class _Best:
         self.groups = groups
         self.scale = np.zeros((len(groups), 1), np.float32)
         # The squared error less sum(x^2), which is the same for every candidate.
-        self.gain = np.zeros((len(groups), 1), np.float32)
+        self.gain = np.full((len(groups), 1), np.inf, np.float32)
         self.buffer = np.empty_like(groups)
 
     def offer(self, scale: F32, top: F32, half: int, offset: float) -> None:

@@ -1,0 +1,125 @@
+"""The bytes of the parts, as docs/formats.md says them, one weight at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgert.errors import UnsupportedFormatError
+from edgert.quant import format as formats
+from edgert.quant.layout import from_quads, pack_bits, to_quads, unpack_bits
+
+PACKED = ["q8_0", "q4_0", "q4_k", "q6_k", "p2", "p3", "p4", "p8"]
+
+
+def code_bits(part: np.ndarray, bits: int, row: int, col: int, groups: int) -> int:
+    """Bits of the code of (row, col), read off the text of docs/formats.md section 1."""
+    strip, lane, group, quad, byte = row // 16, row % 16, col // 64, col % 64 // 4, col % 4
+    per_vector = 8 // bits
+    vectors = 16 // per_vector
+    offset = ((strip * groups + group) * vectors + quad // per_vector) * 64 + 4 * lane + byte
+    return int(part[offset]) >> (bits * (quad % per_vector)) & ((1 << bits) - 1)
+
+
+@pytest.mark.parametrize("name", ["p2", "p3", "p4"])
+def test_plane_formats_put_each_bit_where_the_docs_say(name, rng, random_matrix):
+    rows, cols = 19, 130
+    matrix = random_matrix(name, rows, cols, rng)
+    scale, field, *planes = formats.get(name).pack(matrix)
+    groups = 3
+    for row in range(rows):
+        for col in range(cols):
+            q = code_bits(field, 2, row, col, groups)
+            for plane in planes:
+                q = 2 * q + code_bits(plane, 1, row, col, groups)
+            assert q == matrix.codes[row, col]
+        for group in range(groups):
+            bits = scale.view(np.uint16)[(row // 16 * groups + group) * 16 + row % 16]
+            assert np.uint32(int(bits) << 16).view(np.float32) == matrix.scales[0][row, group]
+
+
+def test_a_prefix_of_p4_is_a_coarser_tensor(rng, random_matrix):
+    matrix = random_matrix("p4", 16, 128, rng)
+    parts = formats.get("p4").pack(matrix)
+    coarse = formats.get("p2").unpack(parts[:2], 16, 128)
+    assert np.array_equal(coarse.codes, matrix.codes >> 2)
+    # The centre of the coarse cell, scale * 2^(4 - b), is at most 3 half-steps away.
+    fine = formats.get("p4").dequantize(matrix)
+    view = 4 * formats.get("p2").dequantize(coarse)
+    assert (np.abs(view - fine) <= 3 * np.abs(np.repeat(matrix.scales[0], 64, axis=1)) * 1.0001).all()
+
+
+def test_bytes_and_nibbles_lie_where_the_docs_say(rng, random_matrix):
+    rows, cols, groups = 20, 256, 4
+    q8 = random_matrix("q8_0", rows, cols, rng)
+    q4 = random_matrix("q4_0", rows, cols, rng)
+    q6 = random_matrix("q6_k", rows, cols, rng)
+    byte = formats.get("q8_0").pack(q8)[1]
+    nibble = formats.get("q4_0").pack(q4)[1]
+    low, field = formats.get("q6_k").pack(q6)[2:]
+    for row in range(rows):
+        for col in range(0, cols, 3):
+            assert code_bits(byte, 8, row, col, groups) == int(q8.codes[row, col]) & 255
+            assert code_bits(nibble, 4, row, col, groups) == q4.codes[row, col]
+            six = code_bits(low, 4, row, col, groups) + 16 * code_bits(field, 2, row, col, groups)
+            assert six == q6.codes[row, col]
+
+
+def test_scales_lie_where_the_docs_say(rng, random_matrix):
+    rows, cols, groups, supers = 20, 512, 8, 2
+    q8 = random_matrix("q8_0", rows, cols, rng)
+    q4 = random_matrix("q4_k", rows, cols, rng)
+    q6 = random_matrix("q6_k", rows, cols, rng)
+    scale = formats.get("q8_0").pack(q8)[0].view(np.float16).reshape(2, groups, 2, 16)
+    super4, sub4, min4 = formats.get("q4_k").pack(q4)[:3]
+    super6, sub6 = formats.get("q6_k").pack(q6)[:2]
+    for row in range(rows):
+        strip, lane = divmod(row, 16)
+        assert np.array_equal(scale[strip, :, :, lane].ravel(), q8.scales[0][row])
+        both = super4.view(np.float16).reshape(2, supers, 2, 16)[strip, :, :, lane]
+        assert np.array_equal(both[:, 0], q4.scales[0][row]) and np.array_equal(both[:, 1], q4.scales[1][row])
+        assert np.array_equal(sub4.reshape(2, groups, 2, 16)[strip, :, :, lane].ravel(), q4.scales[2][row])
+        assert np.array_equal(min4.reshape(2, groups, 2, 16)[strip, :, :, lane].ravel(), q4.scales[3][row])
+        assert np.array_equal(super6.view(np.float16).reshape(2, supers, 16)[strip, :, lane], q6.scales[0][row])
+        assert np.array_equal(
+            sub6.view(np.int8).reshape(2, groups, 4, 16)[strip, :, :, lane].ravel(), q6.scales[1][row]
+        )
+
+
+@pytest.mark.parametrize("name", PACKED)
+@settings(max_examples=25, deadline=None)
+@given(rows=st.integers(1, 50), blocks=st.integers(1, 5), seed=st.integers(0, 2**32 - 1))
+def test_pack_and_unpack_are_inverse(name, rows, blocks, seed):
+    from .conftest import make_matrix
+
+    rng = np.random.default_rng(seed)
+    made = formats.get(name)
+    cols = blocks * made.spec.block_columns or int(rng.integers(1, 300))
+    matrix = make_matrix(name, rows, cols, rng)
+    parts = made.pack(matrix)
+    assert tuple(len(part) for part in parts) == formats.part_bytes(made.spec, rows, cols)
+    again = made.unpack(parts, rows, cols)
+    assert np.array_equal(again.codes, matrix.codes)
+    for found, expected in zip(again.scales, matrix.scales, strict=True):
+        assert np.array_equal(found, expected)
+
+
+@given(bits=st.sampled_from([1, 2, 4, 8]), rows=st.integers(1, 40), cols=st.integers(1, 200), seed=st.integers(0, 999))
+@settings(max_examples=40, deadline=None)
+def test_quads_and_bits_are_inverse(bits, rows, cols, seed):
+    codes = np.random.default_rng(seed).integers(0, 1 << bits, (rows, cols), dtype=np.uint8)
+    quads = to_quads(codes)
+    assert np.array_equal(unpack_bits(pack_bits(quads, bits), bits, *quads.shape[:2]), quads)
+    assert np.array_equal(from_quads(quads, rows, cols), codes)
+
+
+def test_bits_a_weight_are_those_of_the_docs():
+    expected = {"p2": 2.25, "p3": 3.25, "p4": 4.25, "p8": 8.25, "q8_0": 8.5, "q4_0": 4.5, "q4_k": 4.625, "q6_k": 6.5625}
+    assert {name: formats.get(name).spec.bits for name in expected} == expected
+
+
+def test_an_unknown_format_is_named():
+    with pytest.raises(UnsupportedFormatError, match=r"'q5_k'.*q4_k"):
+        formats.get("q5_k")
