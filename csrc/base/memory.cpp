@@ -1,0 +1,39 @@
+#include "base/memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <new>
+
+namespace edgert {
+namespace {
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+}
+
+Memory::Memory(std::size_t num_bytes) {
+  if (num_bytes == 0) return;
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t used = (num_bytes + page - 1) / page * page;
+  // Room to align to a huge page: a mapping that begins between two of them gets none at its ends.
+  const std::size_t slack = num_bytes >= kHugePage ? kHugePage : 0;
+  void* p = mmap(nullptr, used + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) throw std::bad_alloc();
+  auto* begin = static_cast<std::uint8_t*>(p);
+  if (slack != 0) {
+    const std::size_t head = (kHugePage - reinterpret_cast<std::uintptr_t>(begin) % kHugePage) % kHugePage;
+    if (head != 0) munmap(begin, head);
+    begin += head;
+    if (slack > head) munmap(begin + used, slack - head);
+#ifdef MADV_HUGEPAGE
+    madvise(begin, used, MADV_HUGEPAGE);
+#endif
+  }
+  data_ = begin;
+  num_bytes_ = used;
+}
+
+Memory::~Memory() {
+  if (data_ != nullptr) munmap(data_, num_bytes_);
+}
+
+}  // namespace edgert

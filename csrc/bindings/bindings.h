@@ -1,0 +1,14 @@
+// One init function a class; these files only convert (docs/architecture.md).
+#pragma once
+#include <pybind11/pybind11.h>
+
+namespace edgert {
+
+void init_errors(pybind11::module_& m);
+void init_cpu(pybind11::module_& m);
+void init_kernels(pybind11::module_& m);
+void init_weights(pybind11::module_& m);
+void init_runtime(pybind11::module_& m);
+void init_sampler(pybind11::module_& m);
+
+}  // namespace edgert

@@ -1,0 +1,192 @@
+#include "graph/runtime.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <limits>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+
+#include "bindings/bindings.h"
+
+namespace py = pybind11;
+
+namespace edgert {
+namespace {
+
+template <typename T>
+using Array = py::array_t<T, py::array::c_style>;
+using Attributes = std::map<std::string, double>;
+using NodeTuple = std::tuple<std::string, std::vector<std::int32_t>, std::vector<std::string>, Attributes, std::int32_t>;
+
+double number(const Attributes& attributes, const char* name) {
+  const auto it = attributes.find(name);
+  return it == attributes.end() ? 0.0 : it->second;
+}
+
+std::int32_t integer(const Attributes& attributes, const char* name) {
+  const double value = number(attributes, name);
+  if (!(value >= 0 && value <= std::numeric_limits<std::int32_t>::max()))
+    throw std::invalid_argument(std::string("graph: found an impossible ") + name);
+  return static_cast<std::int32_t>(value);
+}
+
+Op op_from_name(const std::string& name) {
+  static const std::map<std::string, Op> ops = {
+      {"embed", Op::embed},         {"rms_norm", Op::rms_norm}, {"linear", Op::linear},
+      {"rope", Op::rope},           {"attention", Op::attention}, {"add", Op::add},
+      {"silu_mul", Op::silu_mul},   {"relu2", Op::relu2},       {"moe", Op::moe}};
+  const auto it = ops.find(name);
+  if (it == ops.end()) throw std::invalid_argument("graph: found the operation '" + name + "', which the core lacks");
+  return it->second;
+}
+
+Node node_from_tuple(const NodeTuple& tuple, const WeightStore& store) {
+  const auto& [op, inputs, weights, a, width] = tuple;
+  Node node{.op = op_from_name(op), .inputs = inputs, .weights = {}, .attributes = {}, .width = width};
+  for (const std::string& name : weights) {
+    const WeightId id = store.find(name);
+    if (id < 0) throw std::invalid_argument("graph: the weight '" + name + "' has not been added");
+    node.weights.push_back(id);
+  }
+  node.attributes = {.eps = static_cast<float>(number(a, "eps")),
+                     .head_dim = integer(a, "head_dim"),
+                     .rope = integer(a, "rope"),
+                     .layer = integer(a, "layer"),
+                     .num_heads = integer(a, "num_heads"),
+                     .num_kv_heads = integer(a, "num_kv_heads"),
+                     .window = integer(a, "window"),
+                     .sinks = integer(a, "sinks"),
+                     .scale = static_cast<float>(number(a, "scale")),
+                     .soft_cap = static_cast<float>(number(a, "soft_cap")),
+                     .num_experts = integer(a, "num_experts"),
+                     .top_k = integer(a, "top_k"),
+                     .intermediate_size = integer(a, "intermediate_size"),
+                     .normalize = number(a, "normalize") != 0};
+  return node;
+}
+
+Graph graph_from_dict(const py::dict& args, const WeightStore& store) {
+  Graph graph;
+  for (const auto& tuple : args["nodes"].cast<std::vector<NodeTuple>>()) graph.nodes.push_back(node_from_tuple(tuple, store));
+  for (const py::handle item : args["ropes"].cast<py::list>()) {
+    const auto rope = item.cast<py::dict>();
+    graph.ropes.push_back({.head_dim = rope["head_dim"].cast<std::int32_t>(),
+                           .rotary_dim = rope["rotary_dim"].cast<std::int32_t>(),
+                           .theta = rope["theta"].cast<double>(),
+                           .max_position_embeddings = rope["max_position_embeddings"].cast<std::int64_t>(),
+                           .type = rope["type"].cast<std::string>(),
+                           .scalars = rope["scalars"].cast<std::map<std::string, double>>(),
+                           .lists = rope["lists"].cast<std::map<std::string, std::vector<double>>>()});
+  }
+  graph.output = args["output"].cast<std::int32_t>();
+  return graph;
+}
+
+std::unique_ptr<Runtime> make_runtime(const py::dict& graph, std::shared_ptr<const WeightStore> store,
+                                      const std::string& isa, std::int32_t threads, std::int32_t batch_tokens,
+                                      std::int32_t context, const std::string& kv_format, std::int64_t kv_budget_bytes) {
+  RuntimeOptions options{.kernels = kernel_table(isa.c_str()), .num_threads = threads, .batch_tokens = batch_tokens,
+                         .context = context, .kv_format = KVFormat::f16, .kv_budget_bytes = kv_budget_bytes};
+  if (options.kernels == nullptr) throw std::invalid_argument("instruction set: found '" + isa + "', expected a supported level");
+  if (kv_format != "f16" && kv_format != "f32")
+    throw std::invalid_argument("kv_format: found '" + kv_format + "', expected f16 or f32");
+  if (kv_format == "f32") options.kv_format = KVFormat::f32;
+  Graph g = graph_from_dict(graph, *store);
+  const py::gil_scoped_release release;
+  return std::make_unique<Runtime>(std::move(g), std::move(store), options);
+}
+
+// Python's span: owns its arrays while the step runs.
+struct PySpan {
+  SequenceId sequence;
+  Array<std::int32_t> tokens;
+  LogitsMode logits;
+  std::optional<Array<std::int32_t>> positions;
+  std::optional<Array<std::uint8_t>> tree_mask;
+  std::vector<Segment> segments;
+
+  PySpan(SequenceId seq, Array<std::int32_t> ids, const std::string& mode, std::optional<Array<std::int32_t>> pos,
+         std::optional<Array<std::uint8_t>> mask, const std::vector<std::pair<std::int32_t, std::int32_t>>& ranges)
+      : sequence(seq), tokens(std::move(ids)), positions(std::move(pos)), tree_mask(std::move(mask)) {
+    if (mode != "none" && mode != "last" && mode != "all")
+      throw std::invalid_argument("logits: found '" + mode + "', expected none, last or all");
+    logits = mode == "none" ? LogitsMode::none : mode == "last" ? LogitsMode::last : LogitsMode::all;
+    for (const auto& [begin, end] : ranges) segments.push_back({begin, end});
+  }
+  Span view() const {
+    Span span{.sequence = sequence, .tokens = flat(tokens), .logits = logits, .positions = {}, .tree_mask = {}, .segments = segments};
+    if (positions) span.positions = flat(*positions);
+    if (tree_mask) span.tree_mask = flat(*tree_mask);
+    return span;
+  }
+  template <typename T>
+  static std::span<const T> flat(const Array<T>& array) {
+    return {array.data(), static_cast<std::size_t>(array.size())};
+  }
+};
+
+py::array step(py::object self, const std::vector<const PySpan*>& py_spans) {
+  Runtime& runtime = self.cast<Runtime&>();
+  std::vector<Span> spans;
+  for (const PySpan* span : py_spans) spans.push_back(span->view());
+  Logits logits;
+  {
+    const py::gil_scoped_release release;
+    logits = runtime.step(spans);
+  }
+  const auto stride = static_cast<py::ssize_t>(logits.stride * static_cast<std::int64_t>(sizeof(float)));
+  py::array out(py::dtype::of<float>(), std::vector<py::ssize_t>{static_cast<py::ssize_t>(logits.num_rows), logits.vocab_size},
+                std::vector<py::ssize_t>{stride, sizeof(float)}, logits.values, self);
+  out.attr("setflags")(py::arg("write") = false);
+  return out;
+}
+
+SequenceId checked(const KVStore& kv, SequenceId sequence) {
+  if (kv.is_open(sequence)) return sequence;
+  throw std::invalid_argument("sequence: found " + std::to_string(sequence) + ", expected an open one");
+}
+
+void rewind(Runtime& runtime, SequenceId sequence, std::int32_t length) {
+  KVStore& kv = runtime.kv();
+  if (length < 0 || length > kv.length(checked(kv, sequence)))
+    throw std::invalid_argument("rewind: found length " + std::to_string(length) + ", expected 0 to " +
+                                std::to_string(kv.length(sequence)));
+  kv.rewind(sequence, length);
+}
+
+bool can_reserve(const Runtime& runtime, const std::vector<std::pair<SequenceId, std::int32_t>>& appends) {
+  for (const auto& append : appends) checked(runtime.kv(), append.first);
+  return runtime.can_reserve(appends);
+}
+
+}  // namespace
+
+void init_runtime(py::module_& m) {
+  py::class_<PySpan>(m, "Span", "Tokens to append to a sequence, and which of their logits are wanted.")
+      .def(py::init<SequenceId, Array<std::int32_t>, const std::string&, std::optional<Array<std::int32_t>>,
+                    std::optional<Array<std::uint8_t>>, const std::vector<std::pair<std::int32_t, std::int32_t>>&>(),
+           py::arg("sequence"), py::arg("tokens").noconvert(), py::arg("logits") = "last", py::arg("positions") = py::none(),
+           py::arg("tree_mask") = py::none(), py::arg("segments") = std::vector<std::pair<std::int32_t, std::int32_t>>{});
+  py::class_<Runtime>(m, "Runtime", "Runs steps of a model; one caller at a time.")
+      .def(py::init(&make_runtime), py::arg("graph"), py::arg("store"), py::kw_only(), py::arg("isa"), py::arg("threads"),
+           py::arg("batch_tokens"), py::arg("context"), py::arg("kv_format"), py::arg("kv_budget_bytes"))
+      .def("step", &step, py::arg("spans"),
+           "Appends the spans and returns float32 logits [rows, vocab], valid until the next step.")
+      .def("open_sequence", [](Runtime& r) { return r.kv().open(); })
+      .def("fork", [](Runtime& r, SequenceId s) { return r.kv().fork(checked(r.kv(), s)); }, py::arg("sequence"))
+      .def("rewind", &rewind, py::arg("sequence"), py::arg("length"))
+      .def("release", [](Runtime& r, SequenceId s) { r.kv().release(checked(r.kv(), s)); }, py::arg("sequence"))
+      .def("length", [](const Runtime& r, SequenceId s) { return r.kv().length(checked(r.kv(), s)); }, py::arg("sequence"))
+      .def("can_reserve", &can_reserve, py::arg("appends"), "appends: (sequence, number of tokens).")
+      .def_property_readonly("kv_bytes", [](const Runtime& r) { return r.kv().used_bytes(); })
+      .def_property_readonly("kv_page_bytes", [](const Runtime& r) { return r.kv().page_bytes(); })
+      .def_property_readonly("activation_bytes", &Runtime::activation_bytes)
+      .def_property_readonly("vocab_size", &Runtime::vocab_size)
+      .def_property_readonly("batch_tokens", &Runtime::batch_tokens);
+}
+
+}  // namespace edgert

@@ -1,0 +1,50 @@
+#include "weights/store.h"
+
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+
+#include "bindings/bindings.h"
+
+namespace py = pybind11;
+
+namespace edgert {
+namespace {
+
+WeightId add(WeightStore& store, const std::string& name, const std::string& format, std::int64_t rows,
+             std::int64_t cols, const std::vector<std::tuple<std::int32_t, std::int64_t, std::int64_t>>& parts,
+             bool is_packed, std::int32_t unpermute_heads) {
+  WeightRequest request{.name = name, .format = Format::f32, .rows = rows, .cols = cols, .parts = {},
+                        .is_packed = is_packed, .unpermute_heads = unpermute_heads};
+  if (!format_from_name(format.c_str(), request.format))
+    throw std::invalid_argument(name + ": found format '" + format + "', which has no kernel");
+  for (const auto& [file, offset, length] : parts) request.parts.push_back({file, offset, length});
+  return store.add(request);
+}
+
+void load(WeightStore& store, int threads, const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  ThreadPool pool(threads);
+  store.load(pool, progress);
+}
+
+}  // namespace
+
+void init_weights(py::module_& m) {
+  py::class_<WeightStore, std::shared_ptr<WeightStore>>(m, "WeightStore", "Where the weights of a model are.")
+      .def(py::init<>())
+      .def("add_file", &WeightStore::add_file, py::arg("path"), "Opens a file; returns its index.")
+      .def("add", &add, py::arg("name"), py::arg("format"), py::arg("rows"), py::arg("cols"), py::arg("parts"),
+           py::kw_only(), py::arg("is_packed") = false, py::arg("unpermute_heads") = 0,
+           "parts: (file, offset, length). cols = 0: a vector. is_packed: the parts of the format lie in the file, "
+           "not rows. unpermute_heads: rows of a GGUF file in RoPE pairs are put back.")
+      .def("load", &load, py::arg("threads"), py::arg("progress") = nullptr, py::call_guard<py::gil_scoped_release>(),
+           "Reads every weight; progress(done_bytes, total_bytes).")
+      .def_property_readonly("resident_bytes", &WeightStore::resident_bytes)
+      .def_property_readonly("num_weights", &WeightStore::num_weights);
+}
+
+}  // namespace edgert

@@ -1,0 +1,355 @@
+#include "graph/executor.h"
+
+#include <algorithm>
+
+#include "base/fp_env.h"
+
+namespace edgert {
+namespace {
+
+// Strips that a thread takes at a time: several chunks a thread, so that a slow core does not hold up the rest.
+std::int32_t strips_per_chunk(std::int32_t strips, int num_threads) {
+  return std::max(1, std::min(64, strips / (num_threads * 6)));
+}
+
+std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+Executor::Executor(const Graph& graph, const WeightStore& store, KVStore& kv, const KernelTable& kernels,
+                   ThreadPool& pool, std::int32_t max_rows)
+    : graph_(graph),
+      store_(store),
+      kv_(kv),
+      kernels_(kernels),
+      pool_(pool),
+      plan_(compile(graph, store, max_rows)),
+      arena_(static_cast<std::size_t>(plan_.arena_bytes)),
+      counters_(plan_.steps.size()),
+      scratch_(at(pool.num_threads())),
+      barrier_(pool.num_threads()),
+      logits_stride_(round_up(graph.vocab_size(), kGroupColumns)) {
+  std::int64_t num_floats = 0;
+  for (const RopeSpec& rope : graph.ropes) {
+    ropes_.push_back(rope_frequencies(rope, kv.max_tokens()));
+    rope_offsets_.push_back(num_floats);
+    num_floats += std::int64_t{max_rows} * rope.rotary_dim;
+  }
+  rope_tables_ = Memory(static_cast<std::size_t>(num_floats) * sizeof(float));
+  const auto num_blocks = at(kv.max_tokens() / kPageTokens + 2);
+  for (Scratch& s : scratch_) {
+    s.blocks.resize(num_blocks);
+    s.masks.resize(num_blocks * kMaxAttentionRows);
+  }
+  rows_.tokens.resize(at(max_rows));
+  rows_.positions.resize(at(max_rows));
+  rows_.logit_rows.resize(at(max_rows));
+  rows_.spans.resize(at(max_rows));
+}
+
+void Executor::run(float* logits) {
+  logits_ = logits;
+  for (Counter& counter : counters_) counter.next.store(0, std::memory_order_relaxed);
+  pool_.run([this](int thread) { run_thread(thread); });
+}
+
+void Executor::run_thread(int thread) {
+  const FloatEnvironment environment;
+  const bool alone = rows_.num_tokens <= kAloneTokens;
+  const std::vector<char>& barrier = alone ? plan_.barrier_alone : plan_.barrier;
+  for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+    if (barrier[i] != 0) barrier_.wait();
+    const Step& step = plan_.steps[i];
+    if (num_rows(step.rows) == 0) continue;
+    const bool is_alone = alone && !step.is_parallel_alone;
+    if (is_alone && thread != 0) continue;
+    run_step(step, i, thread, is_alone);
+  }
+}
+
+template <typename F>
+void Executor::for_rows(const Step& step, std::size_t index, bool alone, F&& body) {
+  const std::int32_t total = num_rows(step.rows);
+  const std::int32_t chunk = std::max(1, total / (pool_.num_threads() * 4));
+  for_chunks(index, total, chunk, alone, [&](std::int32_t begin, std::int32_t end) {
+    for (std::int32_t r = begin; r < end; ++r) body(r);
+  });
+}
+
+float* Executor::row(std::int32_t buffer, std::int32_t r) const {
+  if (buffer == kLogits) return logits_ + std::int64_t{r} * logits_stride_;
+  const Buffer& b = plan_.buffers[at(buffer)];
+  return arena_.as<float>(static_cast<std::size_t>(b.offset)) + std::int64_t{r} * b.stride;
+}
+
+std::int64_t Executor::stride(std::int32_t buffer) const {
+  return buffer == kLogits ? logits_stride_ : plan_.buffers[at(buffer)].stride;
+}
+
+// Float kernels read 16 values at a time.
+void Executor::clear_pad(std::int32_t buffer, std::int32_t r, std::int32_t width) const {
+  float* values = row(buffer, r);
+  for (std::int64_t i = width; i < round_up(width, kStripRows); ++i) values[i] = 0.0f;
+}
+
+std::int8_t* Executor::codes(std::int32_t buffer, std::int32_t r) const {
+  const Buffer& b = plan_.buffers[at(buffer)];
+  return arena_.as<std::int8_t>(static_cast<std::size_t>(b.offset)) + std::int64_t{r} * b.stride;
+}
+
+float* Executor::scales(std::int32_t buffer, std::int32_t r) const {
+  const Buffer& b = plan_.buffers[at(buffer)];
+  return arena_.as<float>(static_cast<std::size_t>(b.offset + b.scales_offset)) + std::int64_t{r} * (b.stride / kGroupColumns);
+}
+
+GroupSums* Executor::sums(std::int32_t buffer, std::int32_t r) const {
+  const Buffer& b = plan_.buffers[at(buffer)];
+  return arena_.as<GroupSums>(static_cast<std::size_t>(b.offset + b.sums_offset)) + std::int64_t{r} * (b.stride / kGroupColumns);
+}
+
+void Executor::quantize_row(std::int32_t from, std::int32_t to, std::int32_t r) const {
+  kernels_.quantize(row(from, r), plan_.buffers[at(from)].width, codes(to, r), scales(to, r), sums(to, r));
+}
+
+LinearInput Executor::linear_input(std::int32_t values, std::int32_t quantized, std::int32_t tokens) const {
+  LinearInput x;
+  x.values = row(values, 0);
+  x.values_stride = stride(values);
+  x.tokens = tokens;
+  if (quantized >= 0) {
+    x.codes = codes(quantized, 0);
+    x.scales = scales(quantized, 0);
+    x.sums = sums(quantized, 0);
+    x.codes_stride = plan_.buffers[at(quantized)].stride;
+    x.group_stride = x.codes_stride / kGroupColumns;
+  }
+  return x;
+}
+
+void Executor::run_step(const Step& step, std::size_t index, int thread, bool alone) {
+  const auto rows = [&](auto&& body) { for_rows(step, index, alone, body); };
+  switch (step.kind) {
+    case StepKind::rope_tables:
+      rows([&](std::int32_t r) {
+        for (std::size_t i = 0; i < ropes_.size(); ++i) {
+          const std::int64_t half = static_cast<std::int64_t>(ropes_[i].inv_freq.size());
+          float* cos = rope_tables_.as<float>() + rope_offsets_[i] + r * 2 * half;
+          rope_angles(ropes_[i], rows_.positions[at(r)], cos, cos + half);
+        }
+      });
+      break;
+    case StepKind::embed:
+      rows([&](std::int32_t r) {
+        const WeightPin weight(store_, graph_.nodes[at(step.node)].weights[0]);
+        kernels_.dequantize_row[static_cast<int>(weight.view().format)](weight.view(), rows_.tokens[at(r)], row(step.out, r));
+      });
+      break;
+    case StepKind::rms_norm:
+      rows([&](std::int32_t r) { rms_norm(step, r); });
+      break;
+    case StepKind::quantize:
+      rows([&](std::int32_t r) { quantize_row(step.in[0], step.out, r); });
+      break;
+    case StepKind::linear:
+      linear(step, index);
+      break;
+    case StepKind::rope:
+      rows([&](std::int32_t r) { rope(step, r); });
+      break;
+    case StepKind::store_kv:
+      for_chunks(index, graph_.nodes[at(step.node)].attributes.num_kv_heads, 1, alone,
+                 [&](std::int32_t begin, std::int32_t end) {
+                   for (std::int32_t h = begin; h < end; ++h) store_kv(step, h);
+                 });
+      break;
+    case StepKind::attention:
+      attention(step, index, thread);
+      break;
+    case StepKind::add:
+      rows([&](std::int32_t r) {
+        kernels_.add(row(step.in[0], r), row(step.in[1], r), row(step.out, r),
+                     round_up(graph_.nodes[at(step.node)].width, kStripRows));
+      });
+      break;
+    case StepKind::silu_mul:
+      rows([&](std::int32_t r) {
+        kernels_.silu_mul(row(step.in[0], r), row(step.in[1], r), row(step.out, r),
+                          round_up(graph_.nodes[at(step.node)].width, kStripRows));
+      });
+      break;
+    case StepKind::relu2:
+      rows([&](std::int32_t r) {
+        kernels_.relu2(row(step.in[0], r), row(step.out, r), round_up(graph_.nodes[at(step.node)].width, kStripRows));
+      });
+      break;
+    case StepKind::gather:
+      rows([&](std::int32_t r) {
+        const float* from = row(step.in[0], rows_.logit_rows[at(r)]);
+        std::copy(from, from + stride(step.out), row(step.out, r));
+      });
+      break;
+    case StepKind::moe_route:
+      rows([&](std::int32_t r) { moe_route(step, r); });
+      break;
+    case StepKind::moe_sort:
+      if (thread == 0) moe_sort(step);
+      break;
+    case StepKind::moe_gate_up:
+      moe_linear(step, index, false);
+      break;
+    case StepKind::moe_act:
+      moe_act(step, index);
+      break;
+    case StepKind::moe_down:
+      moe_linear(step, index, true);
+      break;
+    case StepKind::moe_combine:
+      rows([&](std::int32_t r) { moe_combine(step, r); });
+      break;
+  }
+}
+
+void Executor::linear(const Step& step, std::size_t index) {
+  const Node& node = graph_.nodes[at(step.node)];
+  const WeightPin weight(store_, node.weights[0]);
+  const LinearInput x = linear_input(step.in[0], step.quantized, num_rows(step.rows));
+  LinearOutput y{.y = row(step.out, 0), .stride = stride(step.out)};
+  if (node.weights.size() == 2) y.bias = reinterpret_cast<const float*>(store_.pin(node.weights[1]).parts[0]);
+  const auto kernel = kernels_.linear[static_cast<int>(weight.view().format)];
+  const std::int32_t strips = weight.view().strips;
+  for_chunks(index, strips, strips_per_chunk(strips, pool_.num_threads()), false,
+             [&](std::int32_t begin, std::int32_t end) { kernel(weight.view(), x, y, begin, end); });
+}
+
+void Executor::rms_norm(const Step& step, std::int32_t r) {
+  const Node& node = graph_.nodes[at(step.node)];
+  const WeightPin weight(store_, node.weights[0]);
+  const auto* w = reinterpret_cast<const float*>(weight.view().parts[0]);
+  const std::int32_t head_dim = node.attributes.head_dim > 0 ? node.attributes.head_dim : node.width;
+  for (std::int32_t i = 0; i < node.width; i += head_dim)
+    kernels_.rms_norm(row(step.in[0], r) + i, w, node.attributes.eps, head_dim, row(step.out, r) + i);
+  clear_pad(step.out, r, node.width);
+}
+
+void Executor::rope(const Step& step, std::int32_t r) {
+  const Node& node = graph_.nodes[at(step.node)];
+  float* x = row(step.out, r);
+  if (step.in[0] != step.out) std::copy_n(row(step.in[0], r), stride(step.out), x);
+  const std::size_t rope = at(node.attributes.rope);
+  const std::int32_t rotary_dim = graph_.ropes[rope].rotary_dim;
+  const float* cos = rope_tables_.as<float>() + rope_offsets_[rope] + std::int64_t{r} * rotary_dim;
+  kernels_.rope(x, cos, cos + rotary_dim / 2, node.width / node.attributes.head_dim, node.attributes.head_dim, rotary_dim);
+}
+
+void Executor::store_kv(const Step& step, std::int32_t kv_head) {
+  const NodeAttributes& a = graph_.nodes[at(step.node)].attributes;
+  for (std::int32_t s = 0; s < rows_.num_spans; ++s) {
+    const SpanRows& span = rows_.spans[at(s)];
+    for (std::int32_t i = 0; i < span.num_rows; ++i) {
+      const std::int32_t place = span.base + i, r = span.first_row + i;
+      const KVBlock block = kv_.block(span.span->sequence, a.layer, kv_head, place / kPageTokens);
+      const std::int64_t offset = std::int64_t{kv_head} * a.head_dim;
+      kernels_.store_k(kv_.format(), row(step.in[0], r) + offset, a.head_dim, place % kPageTokens, const_cast<void*>(block.k));
+      kernels_.store_v(kv_.format(), row(step.in[1], r) + offset, a.head_dim, place % kPageTokens, const_cast<void*>(block.v));
+    }
+  }
+}
+
+namespace {
+
+// Query heads of one KV head that are computed together, and how many tokens fill the rest of a tile.
+struct TileShape {
+  std::int32_t group, heads, head_tiles, tokens;
+  explicit TileShape(const NodeAttributes& a)
+      : group(a.num_heads / a.num_kv_heads),
+        heads(std::min(group, kMaxAttentionRows)),
+        head_tiles((group + heads - 1) / heads),
+        tokens(std::max(1, kMaxAttentionRows / heads)) {}
+  std::int32_t num_tiles(std::int32_t num_tokens) const { return (num_tokens + tokens - 1) / tokens * head_tiles; }
+};
+
+// Bits [begin, end) of the 64 positions that start at `first`.
+std::uint64_t range_mask(std::int64_t first, std::int64_t begin, std::int64_t end) {
+  const std::int64_t low = std::clamp<std::int64_t>(begin - first, 0, 64), high = std::clamp<std::int64_t>(end - first, 0, 64);
+  if (low >= high) return 0;
+  const std::uint64_t up_to_high = high == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << high) - 1;
+  return up_to_high & ~((std::uint64_t{1} << low) - 1);
+}
+
+// Which of the 64 cached positions from `first` on token i of the span may read.
+std::uint64_t visible(const SpanRows& rows, const NodeAttributes& a, std::int32_t i, std::int64_t first) {
+  const Span& span = *rows.span;
+  const std::int64_t place = rows.base + i;
+  std::uint64_t before = range_mask(first, 0, rows.base);
+  if (!span.segments.empty()) {
+    before = 0;
+    for (const Segment& s : span.segments) before |= range_mask(first, s.begin, std::min<std::int64_t>(s.end, rows.base));
+  }
+  std::uint64_t inside = range_mask(first, rows.base, place + 1);
+  if (!span.tree_mask.empty()) {
+    inside = 0;
+    const std::int64_t end = std::min<std::int64_t>(first + 64, rows.base + rows.num_rows);
+    for (std::int64_t p = std::max<std::int64_t>(first, rows.base); p < end; ++p)
+      if (span.tree_mask[static_cast<std::size_t>(i) * span.tokens.size() + static_cast<std::size_t>(p - rows.base)] != 0)
+        inside |= std::uint64_t{1} << (p - first);
+  }
+  std::uint64_t mask = before | inside;
+  if (a.window > 0) mask &= range_mask(first, place - a.window + 1, place + 1) | range_mask(first, 0, a.sinks);
+  return mask;
+}
+
+}  // namespace
+
+void Executor::attention(const Step& step, std::size_t index, int thread) {
+  const NodeAttributes& a = graph_.nodes[at(step.node)].attributes;
+  const TileShape shape(a);
+  std::int32_t total = 0;
+  for (std::int32_t s = 0; s < rows_.num_spans; ++s) total += shape.num_tiles(rows_.spans[at(s)].num_rows) * a.num_kv_heads;
+  for_chunks(index, total, 1, false, [&](std::int32_t item, std::int32_t) {
+    std::int32_t s = 0;
+    for (;; ++s) {
+      const std::int32_t count = shape.num_tiles(rows_.spans[at(s)].num_rows) * a.num_kv_heads;
+      if (item < count) break;
+      item -= count;
+    }
+    attend(step, rows_.spans[at(s)], item % a.num_kv_heads, item / a.num_kv_heads, scratch_[at(thread)]);
+  });
+}
+
+void Executor::attend(const Step& step, const SpanRows& span, std::int32_t kv_head, std::int32_t tile, Scratch& scratch) {
+  const NodeAttributes& a = graph_.nodes[at(step.node)].attributes;
+  const TileShape shape(a);
+  const std::int32_t first_token = tile / shape.head_tiles * shape.tokens;
+  const std::int32_t num_tokens = std::min(shape.tokens, span.num_rows - first_token);
+  const std::int32_t first_head = kv_head * shape.group + tile % shape.head_tiles * shape.heads;
+  const std::int32_t num_heads = std::min(shape.heads, (kv_head + 1) * shape.group - first_head);
+  AttentionTask task{.format = kv_.format(), .head_dim = a.head_dim, .scale = a.scale, .soft_cap = a.soft_cap,
+                     .num_rows = num_tokens * num_heads, .num_blocks = 0, .q = {}, .out = {}, .log_sum_exp = nullptr,
+                     .blocks = scratch.blocks.data(), .masks = scratch.masks.data()};
+  for (std::int32_t t = 0; t < num_tokens; ++t)
+    for (std::int32_t h = 0; h < num_heads; ++h) {
+      const std::int32_t r = span.first_row + first_token + t;
+      const std::int64_t offset = std::int64_t{first_head + h} * a.head_dim;
+      task.q[t * num_heads + h] = row(step.in[0], r) + offset;
+      task.out[t * num_heads + h] = row(step.out, r) + offset;
+    }
+  const std::int32_t end = span.span->tree_mask.empty() ? span.base + first_token + num_tokens : span.base + span.num_rows;
+  for (std::int32_t page = 0; page * kPageTokens < end; ++page) {
+    std::uint64_t* masks = scratch.masks.data() + std::int64_t{task.num_blocks} * task.num_rows;
+    std::uint64_t any = 0;
+    for (std::int32_t t = 0; t < num_tokens; ++t) {
+      const std::uint64_t mask = visible(span, a, first_token + t, std::int64_t{page} * kPageTokens);
+      any |= mask;
+      std::fill_n(masks + t * num_heads, num_heads, mask);
+    }
+    if (any == 0) continue;
+    scratch.blocks[at(task.num_blocks)] = kv_.block(span.span->sequence, a.layer, kv_head, page);
+    ++task.num_blocks;
+  }
+  kernels_.attention(task);
+  // The last head of a token is followed by the pad that float kernels read.
+  if (first_head + num_heads == a.num_heads)
+    for (std::int32_t t = 0; t < num_tokens; ++t) clear_pad(step.out, span.first_row + first_token + t, a.num_heads * a.head_dim);
+}
+
+}  // namespace edgert

@@ -1,0 +1,111 @@
+// Runs a plan on all threads: no allocation, no exception, no Python inside a step.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/thread_pool.h"
+#include "graph/batch.h"
+#include "graph/plan.h"
+#include "kernels/kernel_table.h"
+#include "kv/kv_store.h"
+
+namespace edgert {
+
+// A span as the steps see it: token i of it is row first_row + i, and lies at place base + i of its sequence.
+struct SpanRows {
+  const Span* span = nullptr;
+  std::int32_t first_row = 0, num_rows = 0, base = 0;
+};
+
+// The rows of one step; sized once for max_rows.
+struct StepRows {
+  std::int32_t num_tokens = 0, num_logits = 0, num_spans = 0;
+  std::vector<std::int32_t> tokens, positions;  // [max_rows]
+  std::vector<std::int32_t> logit_rows;         // rows whose logits are asked for
+  std::vector<SpanRows> spans;
+};
+
+class Executor {
+ public:
+  Executor(const Graph& graph, const WeightStore& store, KVStore& kv, const KernelTable& kernels, ThreadPool& pool,
+           std::int32_t max_rows);
+
+  StepRows& rows() { return rows_; }
+  // Runs every step for rows(). REQUIRES: the KV store has room for the spans; logits: [num_logits][logits_stride()].
+  void run(float* logits);
+  std::int64_t logits_stride() const { return logits_stride_; }
+  std::int64_t arena_bytes() const { return static_cast<std::int64_t>(arena_.num_bytes()); }
+
+ private:
+  struct alignas(64) Counter {
+    std::atomic<std::int32_t> next{0};
+  };
+  // Scratch of one thread for attention.
+  struct Scratch {
+    std::vector<KVBlock> blocks;
+    std::vector<std::uint64_t> masks;
+  };
+
+  void run_thread(int thread);
+  void run_step(const Step& step, std::size_t index, int thread, bool alone);
+  template <typename F>
+  void for_chunks(std::size_t step, std::int32_t total, std::int32_t chunk, bool alone, F&& body);
+  template <typename F>
+  void for_rows(const Step& step, std::size_t index, bool alone, F&& body);
+
+  std::int32_t num_rows(Rows rows) const { return rows == Rows::tokens ? rows_.num_tokens : rows_.num_logits; }
+  float* row(std::int32_t buffer, std::int32_t r) const;
+  std::int64_t stride(std::int32_t buffer) const;
+  void clear_pad(std::int32_t buffer, std::int32_t r, std::int32_t width) const;
+  std::int8_t* codes(std::int32_t buffer, std::int32_t r) const;
+  float* scales(std::int32_t buffer, std::int32_t r) const;
+  GroupSums* sums(std::int32_t buffer, std::int32_t r) const;
+  void quantize_row(std::int32_t from, std::int32_t to, std::int32_t r) const;
+  LinearInput linear_input(std::int32_t values, std::int32_t quantized, std::int32_t tokens) const;
+
+  void linear(const Step& step, std::size_t index);
+  void rms_norm(const Step& step, std::int32_t r);
+  void rope(const Step& step, std::int32_t r);
+  void store_kv(const Step& step, std::int32_t kv_head);
+  void attention(const Step& step, std::size_t index, int thread);
+  void attend(const Step& step, const SpanRows& span, std::int32_t kv_head, std::int32_t tile, Scratch& scratch);
+  void moe_route(const Step& step, std::int32_t r);
+  void moe_sort(const Step& step);
+  void moe_linear(const Step& step, std::size_t index, bool is_down);
+  void moe_act(const Step& step, std::size_t index);
+  void moe_combine(const Step& step, std::int32_t r);
+  std::int32_t* ints(std::int32_t buffer, std::int32_t r) const { return reinterpret_cast<std::int32_t*>(row(buffer, r)); }
+
+  const Graph& graph_;
+  const WeightStore& store_;
+  KVStore& kv_;
+  const KernelTable& kernels_;
+  ThreadPool& pool_;
+  const Plan plan_;
+  std::vector<RopeFrequencies> ropes_;
+  std::vector<std::int64_t> rope_offsets_;  // into rope_tables_, in floats: cos then sin of a row
+  Memory arena_, rope_tables_;
+  std::vector<Counter> counters_;
+  std::vector<Scratch> scratch_;
+  SpinBarrier barrier_;
+  StepRows rows_;
+  float* logits_ = nullptr;
+  std::int64_t logits_stride_;
+};
+
+// Calls body(begin, end) for chunks of [0, total) until every thread together has done them all.
+template <typename F>
+void Executor::for_chunks(std::size_t step, std::int32_t total, std::int32_t chunk, bool alone, F&& body) {
+  if (alone) {
+    if (total > 0) body(0, total);
+    return;
+  }
+  std::atomic<std::int32_t>& next = counters_[step].next;
+  for (std::int32_t begin = next.fetch_add(chunk, std::memory_order_relaxed); begin < total;
+       begin = next.fetch_add(chunk, std::memory_order_relaxed))
+    body(begin, std::min(total, begin + chunk));
+}
+
+}  // namespace edgert

@@ -1,0 +1,115 @@
+// The steps of a mixture-of-experts node: route, sort, gate and up, activation, down, combine.
+#include <algorithm>
+
+#include "graph/executor.h"
+
+namespace edgert {
+namespace {
+
+constexpr std::int32_t kExpertStrips = 8;
+
+std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+// The top_k experts by (logit descending, index ascending), then in ascending index.
+void Executor::moe_route(const Step& step, std::int32_t r) {
+  const NodeAttributes& a = graph_.nodes[at(step.node)].attributes;
+  const MoePlan& moe = plan_.moes[at(step.moe)];
+  float* logits = row(step.in[1], r);
+  std::int32_t* experts = ints(moe.experts, r);
+  for (std::int32_t k = 0; k < a.top_k; ++k) {
+    std::int32_t best = -1;
+    for (std::int32_t e = 0; e < a.num_experts; ++e) {
+      if (std::find(experts, experts + k, e) != experts + k) continue;
+      if (best < 0 || logits[e] > logits[best]) best = e;
+    }
+    experts[k] = best;
+  }
+  std::sort(experts, experts + a.top_k);
+  kernels_.softmax(logits, logits, a.num_experts);
+  float* weights = row(moe.weights, r);
+  float sum = 0.0f;
+  for (std::int32_t k = 0; k < a.top_k; ++k) sum += logits[experts[k]];
+  for (std::int32_t k = 0; k < a.top_k; ++k) weights[k] = a.normalize ? logits[experts[k]] / sum : logits[experts[k]];
+}
+
+// Counting sort of the (token, expert) pairs: slots of an expert are neighbours, experts and tokens ascend.
+void Executor::moe_sort(const Step& step) {
+  const NodeAttributes& a = graph_.nodes[at(step.node)].attributes;
+  const MoePlan& moe = plan_.moes[at(step.moe)];
+  const std::int32_t num = num_rows(step.rows);
+  std::int32_t* first = ints(moe.ranges, 0);
+  std::fill_n(first, a.num_experts + 1, 0);
+  for (std::int32_t r = 0; r < num; ++r)
+    for (std::int32_t k = 0; k < a.top_k; ++k) ++first[ints(moe.experts, r)[k] + 1];
+  for (std::int32_t e = 0; e < a.num_experts; ++e) first[e + 1] += first[e];
+  std::int32_t* slot_rows = ints(moe.slot_rows, 0);
+  for (std::int32_t r = 0; r < num; ++r)
+    for (std::int32_t k = 0; k < a.top_k; ++k) {
+      const std::int32_t slot = first[ints(moe.experts, r)[k]]++;
+      slot_rows[slot] = r;
+      ints(moe.slots, r)[k] = slot;
+    }
+  for (std::int32_t e = a.num_experts; e > 0; --e) first[e] = first[e - 1];
+  first[0] = 0;
+}
+
+void Executor::moe_linear(const Step& step, std::size_t index, bool is_down) {
+  const Node& node = graph_.nodes[at(step.node)];
+  const NodeAttributes& a = node.attributes;
+  const MoePlan& moe = plan_.moes[at(step.moe)];
+  const std::int32_t* first = ints(moe.ranges, 0);
+  const std::int32_t* slot_rows = ints(moe.slot_rows, 0);
+  const std::int32_t rows = is_down ? node.width : a.intermediate_size;
+  const std::int32_t chunks = (rows + kStripRows * kExpertStrips - 1) / (kStripRows * kExpertStrips);
+  const std::int32_t matrices = is_down ? 1 : 2;
+  const LinearInput all = is_down ? linear_input(moe.gate, moe.act, 0) : linear_input(step.in[0], step.quantized, 0);
+  for_chunks(index, a.num_experts * matrices * chunks, 1, false, [&](std::int32_t item, std::int32_t) {
+    const std::int32_t expert = item / (matrices * chunks);
+    const std::int32_t tokens = first[expert + 1] - first[expert];
+    if (tokens == 0) return;
+    const std::int32_t matrix = item / chunks % matrices, chunk = item % chunks;
+    const WeightPin weight(store_, node.weights[at(3 * expert + (is_down ? 2 : matrix))]);
+    LinearInput x = all;
+    x.tokens = tokens;
+    if (is_down) {
+      x.values += first[expert] * x.values_stride;
+      if (x.codes != nullptr) {
+        x.codes += first[expert] * x.codes_stride;
+        x.scales += first[expert] * x.group_stride;
+        x.sums += first[expert] * x.group_stride;
+      }
+    } else {
+      x.vector_rows = slot_rows + first[expert];
+    }
+    const std::int32_t out = is_down ? moe.down : matrix == 0 ? moe.gate : moe.up;
+    const LinearOutput y{.y = row(out, first[expert]), .stride = stride(out), .bias = nullptr};
+    kernels_.linear[static_cast<int>(weight.view().format)](
+        weight.view(), x, y, chunk * kExpertStrips, std::min(weight.view().strips, (chunk + 1) * kExpertStrips));
+  });
+}
+
+void Executor::moe_act(const Step& step, std::size_t index) {
+  const NodeAttributes& a = graph_.nodes[at(step.node)].attributes;
+  const MoePlan& moe = plan_.moes[at(step.moe)];
+  const bool alone = rows_.num_tokens <= kAloneTokens;
+  const std::int32_t total = num_rows(step.rows) * a.top_k;
+  for_chunks(index, total, std::max(1, total / (pool_.num_threads() * 4)), alone, [&](std::int32_t begin, std::int32_t end) {
+    for (std::int32_t slot = begin; slot < end; ++slot) {
+      kernels_.silu_mul(row(moe.gate, slot), row(moe.up, slot), row(moe.gate, slot), round_up(a.intermediate_size, kStripRows));
+      if (moe.act >= 0) quantize_row(moe.gate, moe.act, slot);
+    }
+  });
+}
+
+void Executor::moe_combine(const Step& step, std::int32_t r) {
+  const Node& node = graph_.nodes[at(step.node)];
+  const MoePlan& moe = plan_.moes[at(step.moe)];
+  float* y = row(step.out, r);
+  std::fill_n(y, stride(step.out), 0.0f);
+  for (std::int32_t k = 0; k < node.attributes.top_k; ++k)
+    kernels_.add_scaled(row(moe.weights, r)[k], row(moe.down, ints(moe.slots, r)[k]), y, node.width);
+}
+
+}  // namespace edgert

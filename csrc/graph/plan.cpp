@@ -1,0 +1,317 @@
+#include "graph/plan.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/memory.h"
+#include "kernels/kernel_table.h"
+
+namespace edgert {
+namespace {
+
+constexpr std::int64_t kBufferAlignment = 64;
+
+class Compiler {
+ public:
+  Compiler(const Graph& graph, const WeightStore& store, std::int32_t max_rows) : graph_(graph), store_(store) {
+    plan_.max_rows = max_rows;
+  }
+
+  Plan run() {
+    find_last_uses();
+    if (!graph_.ropes.empty()) push({.kind = StepKind::rope_tables});
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(graph_.nodes.size()); ++i) add_node(i);
+    measure_lives();
+    place_buffers();
+    plan_.barrier = find_barriers(false);
+    plan_.barrier_alone = find_barriers(true);
+    return std::move(plan_);
+  }
+
+ private:
+  void find_last_uses() {
+    const auto num_nodes = static_cast<std::int32_t>(graph_.nodes.size());
+    last_use_.assign(graph_.nodes.size(), -1);
+    for (std::int32_t i = 0; i < num_nodes; ++i) {
+      const Node& n = graph_.nodes[static_cast<std::size_t>(i)];
+      for (const std::int32_t input : n.inputs) last_use_[static_cast<std::size_t>(input)] = i;
+      if (n.op == Op::attention) last_attention_ = i;
+    }
+    last_use_[static_cast<std::size_t>(graph_.output)] = num_nodes;
+    value_.assign(graph_.nodes.size(), -1);
+  }
+
+  Step& push(const Step& step) {
+    plan_.steps.push_back(step);
+    return plan_.steps.back();
+  }
+
+  std::int64_t row_count(Rows rows, std::int32_t top_k) const {
+    const bool by_expert = rows == Rows::token_experts || rows == Rows::logit_experts;
+    return std::int64_t{plan_.max_rows} * (by_expert ? top_k : 1);
+  }
+
+  std::int32_t add_buffer(Rows rows, std::int32_t width, std::int32_t top_k = 1) {
+    Buffer b{.rows = rows, .width = width, .stride = static_cast<std::int32_t>(round_up(width, kGroupColumns))};
+    b.num_bytes = row_count(rows, top_k) * b.stride * 4;
+    plan_.buffers.push_back(b);
+    return static_cast<std::int32_t>(plan_.buffers.size()) - 1;
+  }
+
+  std::int32_t add_quantized_buffer(Rows rows, std::int32_t width, std::int32_t top_k = 1) {
+    Buffer b{.rows = rows, .width = width, .stride = static_cast<std::int32_t>(round_up(width, kGroupColumns))};
+    const std::int64_t count = row_count(rows, top_k), groups = b.stride / kGroupColumns;
+    b.scales_offset = round_up(count * b.stride, kBufferAlignment);
+    b.sums_offset = b.scales_offset + round_up(count * groups * 4, kBufferAlignment);
+    b.num_bytes = b.sums_offset + count * groups * static_cast<std::int64_t>(sizeof(GroupSums));
+    plan_.buffers.push_back(b);
+    return static_cast<std::int32_t>(plan_.buffers.size()) - 1;
+  }
+
+  bool is_quantized(WeightId id) const { return !spec(store_.describe(id).format).is_float; }
+
+  // The codes of a value, made once for all the matrices that read it.
+  std::int32_t quantized(std::int32_t buffer) {
+    const auto it = codes_.find(buffer);
+    if (it != codes_.end()) return it->second;
+    const Rows rows = plan_.buffers[static_cast<std::size_t>(buffer)].rows;
+    const std::int32_t codes = add_quantized_buffer(rows, plan_.buffers[static_cast<std::size_t>(buffer)].width);
+    push({.kind = StepKind::quantize, .in = {buffer, -1, -1}, .out = codes, .rows = rows});
+    codes_[buffer] = codes;
+    return codes;
+  }
+
+  // The buffer of an input. Behind the last attention only the rows whose logits are asked for go on.
+  std::int32_t input(std::int32_t node, std::size_t i) {
+    const std::int32_t from = graph_.nodes[static_cast<std::size_t>(node)].inputs[i];
+    if (node <= last_attention_ || from > last_attention_) return value_[static_cast<std::size_t>(from)];
+    const auto it = gathered_.find(from);
+    if (it != gathered_.end()) return it->second;
+    const std::int32_t out = add_buffer(Rows::logits, graph_.nodes[static_cast<std::size_t>(from)].width);
+    push({.kind = StepKind::gather, .in = {value_[static_cast<std::size_t>(from)], -1, -1}, .out = out, .rows = Rows::logits});
+    gathered_[from] = out;
+    return out;
+  }
+
+  // The output may take the input's place when nobody reads the input later.
+  std::int32_t output(std::int32_t node, Rows rows, std::int32_t reusable = -1, std::int32_t reusable_node = -1) {
+    if (node == graph_.output) return kLogits;
+    if (reusable >= 0 && last_use_[static_cast<std::size_t>(reusable_node)] == node) {
+      codes_.erase(reusable);
+      return reusable;
+    }
+    return add_buffer(rows, graph_.nodes[static_cast<std::size_t>(node)].width);
+  }
+
+  void add_node(std::int32_t index) {
+    const Node& n = graph_.nodes[static_cast<std::size_t>(index)];
+    const Rows rows = index > last_attention_ ? Rows::logits : Rows::tokens;
+    Step step{.node = index, .rows = rows};
+    for (std::size_t i = 0; i < n.inputs.size(); ++i) step.in[i] = input(index, i);
+    const std::int32_t first = n.inputs.empty() ? -1 : n.inputs[0];
+    switch (n.op) {
+      case Op::embed:
+        step.kind = StepKind::embed;
+        step.out = output(index, rows);
+        break;
+      case Op::rms_norm:
+        step.kind = StepKind::rms_norm;
+        step.out = output(index, rows, step.in[0], first);
+        break;
+      case Op::rope:
+        step.kind = StepKind::rope;
+        step.out = output(index, rows, step.in[0], first);
+        break;
+      case Op::add:
+      case Op::silu_mul:
+      case Op::relu2:
+        step.kind = n.op == Op::add ? StepKind::add : n.op == Op::silu_mul ? StepKind::silu_mul : StepKind::relu2;
+        step.out = output(index, rows, step.in[0], first);
+        break;
+      case Op::linear:
+        step.kind = StepKind::linear;
+        step.is_parallel_alone = true;
+        if (is_quantized(n.weights[0])) step.quantized = quantized(step.in[0]);
+        step.out = output(index, rows);
+        break;
+      case Op::attention: {
+        push({.kind = StepKind::store_kv, .node = index, .in = {step.in[1], step.in[2], -1}});
+        step.kind = StepKind::attention;
+        step.is_parallel_alone = true;
+        step.in[1] = step.in[2] = -1;
+        step.out = output(index, rows);
+        break;
+      }
+      case Op::moe:
+        add_moe(index, step);
+        value_[static_cast<std::size_t>(index)] = plan_.steps.back().out;
+        return;
+    }
+    push(step);
+    value_[static_cast<std::size_t>(index)] = step.out;
+  }
+
+  void add_moe(std::int32_t index, Step step) {
+    const Node& n = graph_.nodes[static_cast<std::size_t>(index)];
+    const std::int32_t k = n.attributes.top_k, size = n.attributes.intermediate_size;
+    const Rows rows = step.rows;
+    const Rows slots = rows == Rows::tokens ? Rows::token_experts : Rows::logit_experts;
+    bool reads_codes = false, down_reads_codes = false;
+    for (std::size_t e = 0; e < n.weights.size(); e += 3) {
+      reads_codes |= is_quantized(n.weights[e]) || is_quantized(n.weights[e + 1]);
+      down_reads_codes |= is_quantized(n.weights[e + 2]);
+    }
+    MoePlan moe;
+    moe.experts = add_buffer(rows, k);
+    moe.weights = add_buffer(rows, k);
+    moe.slots = add_buffer(rows, k);
+    moe.slot_rows = add_buffer(slots, 1, k);
+    moe.ranges = add_buffer(rows, n.attributes.num_experts + 2);
+    moe.gate = add_buffer(slots, size, k);
+    moe.up = add_buffer(slots, size, k);
+    if (down_reads_codes) moe.act = add_quantized_buffer(slots, size, k);
+    moe.down = add_buffer(slots, n.width, k);
+    step.quantized = reads_codes ? quantized(step.in[0]) : -1;
+    step.moe = static_cast<std::int32_t>(plan_.moes.size());
+    plan_.moes.push_back(moe);
+    const std::int32_t out = output(index, rows);
+    for (const StepKind kind : {StepKind::moe_route, StepKind::moe_sort, StepKind::moe_gate_up, StepKind::moe_act,
+                                StepKind::moe_down, StepKind::moe_combine}) {
+      step.kind = kind;
+      step.is_parallel_alone = kind == StepKind::moe_gate_up || kind == StepKind::moe_down;
+      step.out = kind == StepKind::moe_combine ? out : -1;
+      push(step);
+    }
+  }
+
+  // A range of memory that a step touches. The KV cache is one range behind the arena.
+  struct Access {
+    std::int32_t buffer;
+    bool is_write;
+  };
+  static constexpr std::int32_t kKV = -3, kRopeTables = -4;
+
+  std::vector<Access> accesses(const Step& s) const {
+    std::vector<Access> out;
+    const auto read = [&](std::int32_t b) {
+      if (b != -1) out.push_back({b, false});
+    };
+    const auto write = [&](std::int32_t b) {
+      if (b != -1) out.push_back({b, true});
+    };
+    if (s.moe >= 0) {
+      const MoePlan& m = plan_.moes[static_cast<std::size_t>(s.moe)];
+      switch (s.kind) {
+        case StepKind::moe_route:
+          read(s.in[1]), write(m.experts), write(m.weights);
+          break;
+        case StepKind::moe_sort:
+          read(m.experts), write(m.slots), write(m.slot_rows), write(m.ranges);
+          break;
+        case StepKind::moe_gate_up:
+          read(s.in[0]), read(s.quantized), read(m.slot_rows), read(m.ranges), write(m.gate), write(m.up);
+          break;
+        case StepKind::moe_act:
+          read(m.up), write(m.gate), write(m.act);
+          break;
+        case StepKind::moe_down:
+          read(m.gate), read(m.act), read(m.ranges), write(m.down);
+          break;
+        default:
+          read(m.down), read(m.slots), read(m.weights), write(s.out);
+          break;
+      }
+      return out;
+    }
+    for (const std::int32_t b : s.in) read(b);
+    read(s.quantized);
+    write(s.out);
+    if (s.kind == StepKind::store_kv) write(kKV);
+    if (s.kind == StepKind::attention) read(kKV);
+    if (s.kind == StepKind::rope) read(kRopeTables);
+    if (s.kind == StepKind::rope_tables) write(kRopeTables);
+    return out;
+  }
+
+  void measure_lives() {
+    for (Buffer& b : plan_.buffers) b.first_step = -1;
+    for (std::size_t i = 0; i < plan_.steps.size(); ++i)
+      for (const Access& access : accesses(plan_.steps[i])) {
+        if (access.buffer < 0) continue;
+        Buffer& b = plan_.buffers[static_cast<std::size_t>(access.buffer)];
+        if (b.first_step < 0) b.first_step = static_cast<std::int32_t>(i);
+        b.last_step = static_cast<std::int32_t>(i);
+      }
+  }
+
+  // First fit, largest first: a buffer takes the lowest place that is free while it lives.
+  void place_buffers() {
+    std::vector<std::size_t> order(plan_.buffers.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return plan_.buffers[a].num_bytes > plan_.buffers[b].num_bytes;
+    });
+    std::vector<std::size_t> placed;
+    for (const std::size_t i : order) {
+      Buffer& b = plan_.buffers[i];
+      std::vector<std::pair<std::int64_t, std::int64_t>> taken;
+      for (const std::size_t j : placed) {
+        const Buffer& other = plan_.buffers[j];
+        if (other.first_step <= b.last_step && b.first_step <= other.last_step)
+          taken.emplace_back(other.offset, other.offset + other.num_bytes);
+      }
+      std::sort(taken.begin(), taken.end());
+      b.offset = 0;
+      for (const auto& [begin, end] : taken) {
+        if (b.offset + b.num_bytes <= begin) break;
+        b.offset = std::max(b.offset, round_up(end, kBufferAlignment));
+      }
+      plan_.arena_bytes = std::max(plan_.arena_bytes, b.offset + b.num_bytes);
+      placed.push_back(i);
+    }
+    plan_.arena_bytes = round_up(plan_.arena_bytes, kBufferAlignment);
+  }
+
+  bool overlap(std::int32_t a, std::int32_t b) const {
+    if (a < 0 || b < 0) return a == b;
+    const Buffer &x = plan_.buffers[static_cast<std::size_t>(a)], &y = plan_.buffers[static_cast<std::size_t>(b)];
+    return x.offset < y.offset + y.num_bytes && y.offset < x.offset + x.num_bytes;
+  }
+
+  // A barrier stands before a step that touches what another step wrote, or writes what it touched, since the last one.
+  // `alone`: two steps that thread 0 runs by itself need none between them.
+  std::vector<char> find_barriers(bool alone) const {
+    std::vector<char> barrier(plan_.steps.size(), 0);
+    std::vector<std::vector<Access>> all;
+    std::size_t since = 0;
+    for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+      all.push_back(accesses(plan_.steps[i]));
+      for (std::size_t j = since; j < i && barrier[i] == 0; ++j) {
+        if (alone && !plan_.steps[i].is_parallel_alone && !plan_.steps[j].is_parallel_alone) continue;
+        for (const Access& a : all[i])
+          for (const Access& b : all[j])
+            if ((a.is_write || b.is_write) && overlap(a.buffer, b.buffer)) barrier[i] = 1;
+      }
+      if (barrier[i] != 0) since = i;
+    }
+    return barrier;
+  }
+
+  const Graph& graph_;
+  const WeightStore& store_;
+  Plan plan_;
+  std::int32_t last_attention_ = -1;
+  std::vector<std::int32_t> last_use_;               // last node that reads a node's value
+  std::vector<std::int32_t> value_;                  // buffer of a node's value
+  std::map<std::int32_t, std::int32_t> codes_;       // float buffer -> its quantised buffer
+  std::map<std::int32_t, std::int32_t> gathered_;    // node -> buffer of its gathered rows
+};
+
+}  // namespace
+
+Plan compile(const Graph& graph, const WeightStore& store, std::int32_t max_rows) {
+  return Compiler(graph, store, max_rows).run();
+}
+
+}  // namespace edgert

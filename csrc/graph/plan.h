@@ -1,0 +1,85 @@
+// The compiled graph: steps in order, their buffers in one arena, and where threads must wait for each other.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace edgert {
+
+enum class StepKind : std::uint8_t {
+  rope_tables,
+  embed,
+  rms_norm,
+  quantize,
+  linear,
+  rope,
+  store_kv,
+  attention,
+  add,
+  silu_mul,
+  relu2,
+  gather,      // the rows whose logits are asked for
+  moe_route,   // the experts of each token and their weights
+  moe_sort,    // the tokens of each expert
+  moe_gate_up,
+  moe_act,
+  moe_down,
+  moe_combine,
+};
+
+// Whose rows a buffer has: every token, the tokens whose logits are asked for, or top_k for each of either.
+enum class Rows : std::uint8_t { tokens, logits, token_experts, logit_experts };
+
+// A range of the arena. float32: [rows][stride]. Quantised: codes [rows][stride], then scales, then sums [rows][stride / 64].
+struct Buffer {
+  Rows rows = Rows::tokens;
+  std::int32_t width = 0;   // values of a row
+  std::int32_t stride = 0;  // width rounded up to 64
+  std::int64_t num_bytes = 0;
+  std::int64_t offset = 0;
+  std::int64_t scales_offset = 0, sums_offset = 0;  // quantised buffers, from `offset`
+  std::int32_t first_step = 0, last_step = 0;
+};
+
+struct MoePlan;
+
+struct Step {
+  StepKind kind = StepKind::embed;
+  std::int32_t node = -1;
+  std::int32_t in[3] = {-1, -1, -1};  // buffers
+  std::int32_t out = -1;              // buffer; kLogits for the logits
+  std::int32_t quantized = -1;        // linear, moe: the input's codes, or -1 when only float weights read it
+  std::int32_t moe = -1;              // index into Plan::moes
+  Rows rows = Rows::tokens;
+  bool is_parallel_alone = false;  // worth all threads even for one token
+};
+
+inline constexpr std::int32_t kLogits = -2;
+
+// Buffers of one mixture-of-experts node.
+struct MoePlan {
+  std::int32_t experts = -1;     // int32 [rows][top_k], ascending
+  std::int32_t weights = -1;     // float32 [rows][top_k]
+  std::int32_t slots = -1;       // int32 [rows][top_k]: where the pair's result lies
+  std::int32_t slot_rows = -1;   // int32 [rows * top_k]: which row a slot reads, experts in ascending order
+  std::int32_t ranges = -1;      // int32 [num_experts + 1]: first slot of each expert, then the number of active ones
+  std::int32_t gate = -1, up = -1, act = -1, down = -1;  // float32 [rows * top_k][...]; act: codes of silu(gate) * up
+};
+
+struct Plan {
+  std::vector<Step> steps;
+  std::vector<Buffer> buffers;
+  std::vector<MoePlan> moes;
+  std::int64_t arena_bytes = 0;
+  std::int32_t max_rows = 0;  // tokens of a step
+  // One flag a step: threads wait for each other before it. Alone: with few tokens thread 0 runs the cheap steps by itself.
+  std::vector<char> barrier, barrier_alone;
+};
+
+// Tokens up to which cheap steps are run by thread 0 alone: a barrier costs more than they do.
+inline constexpr std::int32_t kAloneTokens = 2;
+
+Plan compile(const Graph& graph, const WeightStore& store, std::int32_t max_rows);
+
+}  // namespace edgert

@@ -1,0 +1,120 @@
+#include "graph/runtime.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+namespace edgert {
+namespace {
+
+std::vector<KVSpec> kv_specs(const Graph& graph) {
+  std::vector<KVSpec> specs;
+  for (const Node& node : graph.nodes) {
+    if (node.op != Op::attention) continue;
+    const auto layer = static_cast<std::size_t>(node.attributes.layer);
+    if (specs.size() <= layer) specs.resize(layer + 1);
+    specs[layer] = {node.attributes.num_kv_heads, node.attributes.head_dim};
+  }
+  return specs;
+}
+
+Graph checked(Graph graph, const WeightStore& store) {
+  validate(graph, store);
+  return graph;
+}
+
+[[noreturn]] void fail(const std::string& what) { throw std::invalid_argument("span: " + what); }
+
+}  // namespace
+
+Runtime::Runtime(Graph graph, std::shared_ptr<const WeightStore> store, const RuntimeOptions& options)
+    : graph_(checked(std::move(graph), *store)), store_(std::move(store)), options_(options), pool_(options.num_threads) {
+  if (options.batch_tokens < 1 || options.batch_tokens > 1 << 16)
+    throw std::invalid_argument("batch_tokens: found " + std::to_string(options.batch_tokens) + ", expected 1 to 65536");
+  if (options.context < 1 || options.context > 1 << 24)
+    throw std::invalid_argument("context: found " + std::to_string(options.context) + ", expected 1 to 16777216");
+  for (const Node& node : graph_.nodes)
+    if (node.op == Op::embed) embedding_rows_ = store_->describe(node.weights[0]).rows;
+  kv_ = std::make_unique<KVStore>(kv_specs(graph_), options.kv_format, options.kv_budget_bytes, options.context);
+  executor_ = std::make_unique<Executor>(graph_, *store_, *kv_, *options.kernels, pool_, options.batch_tokens);
+}
+
+bool Runtime::can_reserve(std::span<const std::pair<SequenceId, std::int32_t>> appends) const {
+  std::int64_t needed = 0;
+  for (const auto& [sequence, num_tokens] : appends) needed += kv_->num_pages_needed(sequence, num_tokens);
+  return needed <= kv_->num_pages_free();
+}
+
+void Runtime::check(const Span& span, std::int32_t num_tokens_before) const {
+  if (!kv_->is_open(span.sequence)) fail("found sequence " + std::to_string(span.sequence) + ", expected an open one");
+  const std::size_t n = span.tokens.size();
+  if (n == 0) fail("found no tokens, expected at least one");
+  if (n > static_cast<std::size_t>(options_.batch_tokens - num_tokens_before))
+    fail("found more tokens than a step takes, expected at most " + std::to_string(options_.batch_tokens));
+  const std::int64_t end = std::int64_t{kv_->length(span.sequence)} + static_cast<std::int64_t>(n);
+  if (end > kv_->max_tokens())
+    throw std::length_error("context: found " + std::to_string(end) + " tokens, expected at most " +
+                            std::to_string(kv_->max_tokens()));
+  for (const std::int32_t token : span.tokens)
+    if (token < 0 || token >= embedding_rows_)
+      fail("found token id " + std::to_string(token) + ", expected 0 to " + std::to_string(embedding_rows_ - 1));
+  if (!span.positions.empty() && span.positions.size() != n) fail("expected one position a token");
+  for (const std::int32_t position : span.positions)
+    if (position < 0 || position > 1 << 24) fail("found position " + std::to_string(position));
+  if (!span.tree_mask.empty() && span.tree_mask.size() != n * n) fail("expected a tree mask of tokens x tokens");
+  std::int32_t last = 0;
+  for (const Segment& s : span.segments) {
+    if (s.begin < last || s.end < s.begin || s.end > kv_->length(span.sequence))
+      fail("expected ascending segments of cached positions");
+    last = s.end;
+  }
+}
+
+// Fills the executor's rows. The spans have been checked and their pages reserved.
+void Runtime::lay_out(std::span<const Span> spans) {
+  StepRows& rows = executor_->rows();
+  rows.num_tokens = rows.num_logits = 0;
+  rows.num_spans = static_cast<std::int32_t>(spans.size());
+  for (std::size_t s = 0; s < spans.size(); ++s) {
+    const Span& span = spans[s];
+    const auto n = static_cast<std::int32_t>(span.tokens.size());
+    const std::int32_t base = kv_->length(span.sequence);
+    rows.spans[s] = {&span, rows.num_tokens, n, base};
+    for (std::int32_t i = 0; i < n; ++i) {
+      const auto r = static_cast<std::size_t>(rows.num_tokens + i);
+      rows.tokens[r] = span.tokens[static_cast<std::size_t>(i)];
+      rows.positions[r] = span.positions.empty() ? base + i : span.positions[static_cast<std::size_t>(i)];
+      if (span.logits == LogitsMode::all || (span.logits == LogitsMode::last && i == n - 1))
+        rows.logit_rows[static_cast<std::size_t>(rows.num_logits++)] = static_cast<std::int32_t>(r);
+    }
+    rows.num_tokens += n;
+  }
+}
+
+Logits Runtime::step(std::span<const Span> spans) {
+  if (spans.empty()) fail("found none, expected at least one");
+  std::int32_t num_tokens = 0, num_logits = 0;
+  std::int64_t pages = 0;
+  for (std::size_t s = 0; s < spans.size(); ++s) {
+    check(spans[s], num_tokens);
+    for (std::size_t t = 0; t < s; ++t)
+      if (spans[t].sequence == spans[s].sequence) fail("found a sequence twice, expected one span for each");
+    const auto n = static_cast<std::int32_t>(spans[s].tokens.size());
+    num_tokens += n;
+    num_logits += spans[s].logits == LogitsMode::all ? n : spans[s].logits == LogitsMode::last ? 1 : 0;
+    pages += kv_->num_pages_needed(spans[s].sequence, n);
+  }
+  if (pages > kv_->num_pages_free())
+    throw std::length_error("KV cache: found " + std::to_string(kv_->num_pages_free()) + " free pages, expected " +
+                            std::to_string(pages));
+  const std::int64_t stride = executor_->logits_stride();
+  const auto logits_bytes = static_cast<std::size_t>(num_logits * stride * std::int64_t{sizeof(float)});
+  if (logits_.num_bytes() < logits_bytes) logits_ = Memory(logits_bytes);
+  for (const Span& span : spans) kv_->reserve(span.sequence, static_cast<std::int32_t>(span.tokens.size()));
+  lay_out(spans);
+  executor_->run(logits_.as<float>());
+  for (const Span& span : spans) kv_->commit(span.sequence, static_cast<std::int32_t>(span.tokens.size()));
+  return {logits_.as<float>(), num_logits, stride, vocab_size()};
+}
+
+}  // namespace edgert

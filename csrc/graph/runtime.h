@@ -1,0 +1,60 @@
+// A loaded model that runs steps: the graph's executor, its KV cache and its threads.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/thread_pool.h"
+#include "graph/executor.h"
+
+namespace edgert {
+
+struct RuntimeOptions {
+  const KernelTable* kernels = nullptr;
+  std::int32_t num_threads = 1;
+  std::int32_t batch_tokens = 512;  // most tokens of a step
+  std::int32_t context = 0;         // most positions of a sequence
+  KVFormat kv_format = KVFormat::f16;
+  std::int64_t kv_budget_bytes = 0;
+};
+
+// Rows of float32 logits, valid until the next step.
+struct Logits {
+  const float* values = nullptr;
+  std::int64_t num_rows = 0, stride = 0;
+  std::int32_t vocab_size = 0;
+};
+
+// Not thread-safe: one caller at a time.
+class Runtime {
+ public:
+  // REQUIRES: the store is loaded and outlives the runtime. Throws std::invalid_argument if graph and weights do not fit.
+  Runtime(Graph graph, std::shared_ptr<const WeightStore> store, const RuntimeOptions& options);
+
+  KVStore& kv() { return *kv_; }
+  const KVStore& kv() const { return *kv_; }
+  std::int32_t vocab_size() const { return graph_.vocab_size(); }
+  std::int32_t batch_tokens() const { return options_.batch_tokens; }
+  std::int64_t activation_bytes() const { return executor_->arena_bytes(); }
+
+  // Could these many tokens be appended to each of the sequences at once?
+  bool can_reserve(std::span<const std::pair<SequenceId, std::int32_t>> appends) const;
+  // Appends every span to its sequence and computes the logits asked for, span after span.
+  // Throws std::invalid_argument (a span is malformed) or std::length_error (no pages left); nothing has changed then.
+  Logits step(std::span<const Span> spans);
+
+ private:
+  void check(const Span& span, std::int32_t num_tokens_before) const;
+  void lay_out(std::span<const Span> spans);
+
+  const Graph graph_;
+  const std::shared_ptr<const WeightStore> store_;
+  const RuntimeOptions options_;
+  ThreadPool pool_;
+  std::int32_t embedding_rows_ = 0;
+  std::unique_ptr<KVStore> kv_;
+  std::unique_ptr<Executor> executor_;
+  Memory logits_;
+};
+
+}  // namespace edgert

@@ -1,0 +1,35 @@
+// Reads ranges of a file that does not change while it is open.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace edgert {
+
+class File {
+ public:
+  // Throws std::system_error, with the path, if the file cannot be opened.
+  explicit File(const std::string& path);
+  ~File();
+  File(File&& other) noexcept;
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::int64_t num_bytes() const { return num_bytes_; }
+
+  // Throws std::out_of_range unless 0 <= offset, 0 <= length and the range ends inside the file.
+  void check_range(std::int64_t offset, std::int64_t length) const;
+  // Fills `out` with the range. Throws as check_range, and std::system_error on a failed or short read.
+  void read(std::int64_t offset, std::int64_t length, void* out) const;
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  std::int64_t num_bytes_ = 0;
+};
+
+// Reads up to num_bytes of a file in chunk_bytes pieces past the page cache where the system can
+// (O_DIRECT on Linux, F_NOCACHE on macOS); returns bytes per second. Throws std::system_error.
+double disk_read_rate(const std::string& path, std::int64_t num_bytes, std::int64_t chunk_bytes, bool& was_direct);
+
+}  // namespace edgert

@@ -1,0 +1,178 @@
+#include "sample/sampler.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+
+#include "base/fp_env.h"
+#include "base/math.h"
+#include "sample/philox.h"
+
+namespace edgert {
+namespace {
+
+// An integer that grows as the logit falls: sorting by it, stably from ascending ids, gives the contract's order.
+std::uint32_t descending_key(float logit) {
+  const auto bits = std::bit_cast<std::uint32_t>(logit + 0.0f);  // -0 counts as 0
+  return (bits & 0x80000000u) != 0 ? bits : ~(bits | 0x80000000u);
+}
+
+}  // namespace
+
+Sampler::Sampler(SamplingOptions options, const KernelTable& kernels) : options_(std::move(options)), kernels_(kernels) {}
+
+SampleResult Sampler::sample(std::span<const float> logits, std::uint64_t position, std::span<const std::int32_t> history) {
+  const FloatEnvironment environment;
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    if (!std::isfinite(logits[i]))
+      throw std::domain_error("logits: found " + std::to_string(logits[i]) + " for token " + std::to_string(i) +
+                              ", expected finite numbers");
+  adjusted_.assign(logits.begin(), logits.end());
+  for (const auto& [id, bias] : options_.logit_bias)
+    if (id >= 0 && static_cast<std::size_t>(id) < adjusted_.size()) adjusted_[static_cast<std::size_t>(id)] += bias;
+  penalize(history);
+  SampleResult result;
+  if (options_.temperature == 0) {
+    result.token = argmax();
+  } else {
+    const bool has_top_k = options_.top_k > 0 && static_cast<std::size_t>(options_.top_k) < adjusted_.size();
+    sort_candidates(has_top_k ? static_cast<std::size_t>(options_.top_k) : adjusted_.size());
+    if (options_.typical_p < 1) keep_typical();
+    if (options_.top_p < 1) keep_top_p();
+    if (options_.min_p > 0) keep_min_p();
+    result.token = draw(position);
+  }
+  if (options_.num_logprobs >= 0) report(logits, result);
+  return result;
+}
+
+void Sampler::penalize(std::span<const std::int32_t> history) {
+  if (options_.repetition_penalty == 1 && options_.presence_penalty == 0 && options_.frequency_penalty == 0) return;
+  if (options_.penalty_last_n >= 0 && history.size() > static_cast<std::size_t>(options_.penalty_last_n))
+    history = history.last(static_cast<std::size_t>(options_.penalty_last_n));
+  seen_.assign(history.begin(), history.end());
+  std::sort(seen_.begin(), seen_.end());
+  for (std::size_t begin = 0; begin < seen_.size();) {
+    std::size_t end = begin;
+    while (end < seen_.size() && seen_[end] == seen_[begin]) ++end;
+    const std::int32_t id = seen_[begin];
+    if (id >= 0 && static_cast<std::size_t>(id) < adjusted_.size()) {
+      float& logit = adjusted_[static_cast<std::size_t>(id)];
+      const auto repetition = static_cast<float>(options_.repetition_penalty);
+      logit = logit > 0 ? logit / repetition : logit * repetition;
+      logit -= static_cast<float>(options_.presence_penalty) +
+               static_cast<float>(end - begin) * static_cast<float>(options_.frequency_penalty);
+    }
+    begin = end;
+  }
+}
+
+std::int32_t Sampler::argmax() const {
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < adjusted_.size(); ++i)
+    if (adjusted_[i] > adjusted_[best]) best = i;
+  return static_cast<std::int32_t>(best);
+}
+
+// The `keep` first candidates by (logit descending, id ascending).
+void Sampler::sort_candidates(std::size_t keep) {
+  const std::size_t n = adjusted_.size();
+  candidates_.resize(n);
+  for (std::size_t i = 0; i < n; ++i) candidates_[i] = {adjusted_[i], static_cast<std::int32_t>(i)};
+  const auto before = [](const Candidate& a, const Candidate& b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+  };
+  if (keep < n) {
+    std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(keep), candidates_.end(), before);
+    candidates_.resize(keep);
+    std::sort(candidates_.begin(), candidates_.end(), before);
+    return;
+  }
+  // The whole vocabulary: radix sort, least significant digit first, stable from ascending ids.
+  sorted_.resize(n);
+  constexpr int kDigitBits = 11;
+  std::vector<std::size_t> first(std::size_t{1} << kDigitBits);
+  for (int shift = 0; shift < 32; shift += kDigitBits) {
+    std::fill(first.begin(), first.end(), 0);
+    const std::uint32_t mask = (1u << kDigitBits) - 1;
+    for (const Candidate& c : candidates_) ++first[(descending_key(c.logit) >> shift) & mask];
+    std::exclusive_scan(first.begin(), first.end(), first.begin(), std::size_t{0});
+    for (const Candidate& c : candidates_) sorted_[first[(descending_key(c.logit) >> shift) & mask]++] = c;
+    candidates_.swap(sorted_);
+  }
+}
+
+// The candidates whose surprise is nearest to the entropy, up to typical_p of the probability.
+void Sampler::keep_typical() {
+  const std::size_t n = candidates_.size();
+  weights_.resize(n);
+  double sum = 0;
+  for (std::size_t i = 0; i < n; ++i) sum += weights_[i] = math::exp(double{candidates_[i].logit} - candidates_[0].logit);
+  double entropy = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const double p = weights_[i] / sum;
+    if (p > 0) entropy -= p * math::log(p);
+  }
+  std::vector<std::size_t> order(n);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::vector<double> distance(n);
+  const double log_sum = math::log(sum);
+  for (std::size_t i = 0; i < n; ++i)
+    distance[i] = std::fabs(log_sum - (double{candidates_[i].logit} - candidates_[0].logit) - entropy);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return distance[a] < distance[b]; });
+  double reached = 0;
+  std::size_t keep = 0;
+  while (keep < n && (keep == 0 || reached < options_.typical_p)) reached += weights_[order[keep++]] / sum;
+  order.resize(keep);
+  std::sort(order.begin(), order.end());
+  for (std::size_t i = 0; i < keep; ++i) candidates_[i] = candidates_[order[i]];
+  candidates_.resize(keep);
+}
+
+void Sampler::keep_top_p() {
+  weights_.resize(candidates_.size());
+  double sum = 0;
+  for (std::size_t i = 0; i < candidates_.size(); ++i)
+    sum += weights_[i] = math::exp(double{candidates_[i].logit} - candidates_[0].logit);
+  double reached = 0;
+  std::size_t keep = 0;
+  while (keep < candidates_.size() && (keep == 0 || reached < options_.top_p * sum)) reached += weights_[keep++];
+  candidates_.resize(keep);
+}
+
+void Sampler::keep_min_p() {
+  std::size_t keep = 1;
+  while (keep < candidates_.size() &&
+         math::exp(double{candidates_[keep].logit} - candidates_[0].logit) >= options_.min_p)
+    ++keep;
+  candidates_.resize(std::min(keep, candidates_.size()));
+}
+
+std::int32_t Sampler::draw(std::uint64_t position) {
+  weights_.resize(candidates_.size());
+  double sum = 0;
+  for (std::size_t i = 0; i < candidates_.size(); ++i)
+    sum += weights_[i] = math::exp((double{candidates_[i].logit} - candidates_[0].logit) / options_.temperature);
+  const double target = uniform(options_.seed, options_.index, position) * sum;
+  double reached = 0;
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    reached += weights_[i];
+    if (target < reached) return candidates_[i].id;
+  }
+  return candidates_.back().id;
+}
+
+void Sampler::report(std::span<const float> logits, SampleResult& result) {
+  const auto n = static_cast<std::int64_t>(logits.size());
+  const float log_sum = kernels_.log_sum_exp(logits.data(), kernels_.max(logits.data(), n), n);
+  result.logprob = logits[static_cast<std::size_t>(result.token)] - log_sum;
+  if (options_.num_logprobs == 0) return;
+  adjusted_.assign(logits.begin(), logits.end());
+  sort_candidates(std::min(adjusted_.size(), static_cast<std::size_t>(options_.num_logprobs)));
+  for (const Candidate& c : candidates_) result.top.emplace_back(c.id, c.logit - log_sum);
+}
+
+}  // namespace edgert

@@ -1,0 +1,65 @@
+// Chooses the next token from one row of logits.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/kernel_table.h"
+
+namespace edgert {
+
+// Order: logit bias, penalties, then either the largest (temperature 0) or top-k, typical, top-p, min-p, temperature, draw.
+struct SamplingOptions {
+  double temperature = 1.0;
+  std::int32_t top_k = 0;           // 0: all
+  double top_p = 1.0;               // nucleus (Holtzman et al. 2020); 1: off
+  double min_p = 0.0;               // share of the most likely token's probability (Nguyen et al. 2024); 0: off
+  double typical_p = 1.0;           // locally typical sampling (Meister et al. 2022); 1: off
+  double repetition_penalty = 1.0;  // divides positive, multiplies negative logits of seen tokens (Keskar et al. 2019)
+  double presence_penalty = 0.0;    // subtracted once from each seen token
+  double frequency_penalty = 0.0;   // subtracted for each time that it was seen
+  std::int32_t penalty_last_n = 64;  // tokens of the history that count; -1: all
+  std::vector<std::pair<std::int32_t, float>> logit_bias;
+  std::uint64_t seed = 0;
+  std::uint32_t index = 0;         // of the sample within its request
+  std::int32_t num_logprobs = -1;  // alternatives to report; -1: not even the chosen token's
+};
+
+struct SampleResult {
+  std::int32_t token = -1;
+  float logprob = 0;  // natural logarithm, of the model's own distribution (before bias, penalties and temperature)
+  std::vector<std::pair<std::int32_t, float>> top;  // by (log-probability descending, id ascending)
+};
+
+// Keeps its work space between calls; one thread at a time.
+class Sampler {
+ public:
+  Sampler(SamplingOptions options, const KernelTable& kernels);
+  // logits: [vocab]; position: the absolute position that the new token takes; history: prompt and answer so far.
+  // Throws std::domain_error if a logit is not finite.
+  SampleResult sample(std::span<const float> logits, std::uint64_t position, std::span<const std::int32_t> history);
+
+ private:
+  struct Candidate {
+    float logit;
+    std::int32_t id;
+  };
+  void penalize(std::span<const std::int32_t> history);
+  std::int32_t argmax() const;
+  void sort_candidates(std::size_t keep);
+  void keep_typical();
+  void keep_top_p();
+  void keep_min_p();
+  std::int32_t draw(std::uint64_t position);
+  void report(std::span<const float> logits, SampleResult& result);
+
+  SamplingOptions options_;
+  const KernelTable& kernels_;
+  std::vector<float> adjusted_;
+  std::vector<Candidate> candidates_, sorted_;
+  std::vector<double> weights_;
+  std::vector<std::int32_t> seen_;
+};
+
+}  // namespace edgert

@@ -1,0 +1,223 @@
+#include "weights/store.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <numeric>
+#include <stdexcept>
+
+#include "base/float16.h"
+#include "formats/pack.h"
+
+namespace edgert {
+namespace {
+
+constexpr std::int64_t kMaxDimension = std::int64_t{1} << 31;
+constexpr std::int64_t kTaskBytes = std::int64_t{4} << 20;
+constexpr std::int64_t kPartAlignment = 64;
+
+std::int64_t element_bytes(Format format) { return format == Format::f32 ? 4 : 2; }
+
+// Bytes of one row in a file that holds rows.
+std::int64_t file_row_bytes(Format format, std::int64_t cols) {
+  const FormatSpec& s = spec(format);
+  return s.is_float ? cols * element_bytes(format) : cols / s.block_columns * s.block_bytes;
+}
+
+float widen(Format format, const std::uint8_t* p) {
+  if (format == Format::f32) {
+    float value;
+    std::memcpy(&value, p, 4);
+    return value;
+  }
+  std::uint16_t bits;
+  std::memcpy(&bits, p, 2);
+  return format == Format::f16 ? float_from_f16(bits) : float_from_bf16(bits);
+}
+
+std::int64_t source_row(std::int64_t row, std::int64_t head_dim) {
+  const std::int64_t half = head_dim / 2, in_head = row % head_dim;
+  return row - in_head + 2 * (in_head % half) + in_head / half;
+}
+
+}  // namespace
+
+// A range of one weight that a thread reads alone: bytes of a part, or rows.
+struct WeightStore::ReadTask {
+  WeightId weight;
+  std::int32_t part;  // -1: rows
+  std::int64_t begin, count;
+  std::int64_t num_bytes;
+};
+
+std::int32_t WeightStore::add_file(const std::string& path) {
+  files_.emplace_back(path);
+  return static_cast<std::int32_t>(files_.size()) - 1;
+}
+
+WeightId WeightStore::add(const WeightRequest& request) {
+  const auto fail = [&](const std::string& what) { throw std::invalid_argument(request.name + ": " + what); };
+  if (ids_.count(request.name) != 0) fail("found twice, expected once");
+  if (request.rows < 1 || request.rows >= kMaxDimension || request.cols < 0 || request.cols >= kMaxDimension)
+    fail("found shape " + std::to_string(request.rows) + " x " + std::to_string(request.cols) + ", expected 1 to 2^31 - 1");
+  const FormatSpec& s = spec(request.format);
+  const bool is_vector = request.cols == 0;
+  if (is_vector && !s.is_float) fail(std::string("found a vector in ") + s.name + ", expected f32, f16 or bf16");
+  const bool has_parts = !is_vector && request.is_packed && !s.is_float;
+  if (!has_parts && !s.is_float && (s.block_columns == 0 || request.cols % s.block_columns != 0))
+    fail(std::string("found ") + std::to_string(request.cols) + " columns in " + s.name + ", expected a multiple of " +
+         std::to_string(s.block_columns));
+  const std::size_t num_parts = has_parts ? static_cast<std::size_t>(s.num_parts) : 1;
+  if (request.parts.size() != num_parts)
+    fail("found " + std::to_string(request.parts.size()) + " parts, expected " + std::to_string(num_parts));
+  if (request.unpermute_heads < 0 ||
+      (request.unpermute_heads > 0 && (has_parts || request.rows % (2 * std::int64_t{request.unpermute_heads}) != 0)))
+    fail("found " + std::to_string(request.unpermute_heads) + " heads in " + std::to_string(request.rows) + " rows");
+  for (std::size_t p = 0; p < num_parts; ++p) {
+    const PartAddress& address = request.parts[p];
+    if (address.file < 0 || static_cast<std::size_t>(address.file) >= files_.size()) fail("found an unknown file index");
+    files_[static_cast<std::size_t>(address.file)].check_range(address.offset, address.length);
+    const std::int64_t expected = has_parts ? part_bytes(request.format, static_cast<int>(p), request.rows, request.cols)
+                                            : request.rows * file_row_bytes(request.format, is_vector ? 1 : request.cols);
+    if (address.length != expected)
+      fail("found " + std::to_string(address.length) + " bytes, expected " + std::to_string(expected));
+  }
+  Weight weight;
+  weight.request = request;
+  weight.view.format = is_vector ? Format::f32 : request.format;
+  weight.view.rows = static_cast<std::int32_t>(request.rows);
+  weight.view.cols = static_cast<std::int32_t>(request.cols);
+  weight.view.strips = static_cast<std::int32_t>((request.rows + kStripRows - 1) / kStripRows);
+  weight.view.groups = static_cast<std::int32_t>((request.cols + kGroupColumns - 1) / kGroupColumns);
+  weight.view.row_bytes = s.is_float ? request.cols * element_bytes(request.format) : 0;
+  weights_.push_back(std::move(weight));
+  const auto id = static_cast<WeightId>(weights_.size()) - 1;
+  ids_.emplace(request.name, id);
+  return id;
+}
+
+WeightId WeightStore::find(const std::string& name) const {
+  const auto it = ids_.find(name);
+  return it == ids_.end() ? -1 : it->second;
+}
+
+// Gives every part its place in the arena; returns the arena's bytes.
+std::int64_t WeightStore::place() {
+  std::int64_t end = 0;
+  for (Weight& weight : weights_) {
+    const WeightRequest& r = weight.request;
+    const bool is_vector = r.cols == 0;
+    const int num_parts = is_vector ? 1 : spec(r.format).num_parts;
+    for (int p = 0; p < num_parts; ++p) {
+      // A vector is widened to float32 and padded to whole strips, so that kernels may read 16 values at a time.
+      const std::int64_t num_bytes = is_vector ? round_up(r.rows, kStripRows) * 4 : part_bytes(r.format, p, r.rows, r.cols);
+      weight.arena_offsets[static_cast<std::size_t>(p)] = end;
+      end += round_up(num_bytes, kPartAlignment);
+    }
+  }
+  return end + kPartAlignment;
+}
+
+std::vector<WeightStore::ReadTask> WeightStore::split_into_tasks() const {
+  std::vector<ReadTask> tasks;
+  for (std::size_t i = 0; i < weights_.size(); ++i) {
+    const WeightRequest& r = weights_[i].request;
+    const auto id = static_cast<WeightId>(i);
+    const bool is_direct = r.cols != 0 && r.unpermute_heads == 0 && (r.is_packed || spec(r.format).is_float);
+    if (is_direct) {
+      for (std::size_t p = 0; p < r.parts.size(); ++p)
+        for (std::int64_t begin = 0; begin < r.parts[p].length; begin += kTaskBytes) {
+          const std::int64_t count = std::min(kTaskBytes, r.parts[p].length - begin);
+          tasks.push_back({id, static_cast<std::int32_t>(p), begin, count, count});
+        }
+      continue;
+    }
+    const std::int64_t row_bytes = file_row_bytes(r.format, std::max<std::int64_t>(r.cols, 1));
+    // Whole strips and whole heads, so that a task's rows are one range of the file.
+    const std::int64_t head_dim = r.unpermute_heads > 0 ? r.rows / r.unpermute_heads : 1;
+    const std::int64_t unit = std::lcm<std::int64_t, std::int64_t>(kStripRows, head_dim);
+    const std::int64_t rows = r.cols == 0 ? r.rows : std::max<std::int64_t>(1, kTaskBytes / (row_bytes * unit)) * unit;
+    for (std::int64_t begin = 0; begin < r.rows; begin += rows) {
+      const std::int64_t count = std::min(rows, r.rows - begin);
+      tasks.push_back({id, -1, begin, count, count * row_bytes});
+    }
+  }
+  return tasks;
+}
+
+void WeightStore::read_rows(const Weight& weight, std::int64_t first_row, std::int64_t num_rows,
+                            std::vector<std::uint8_t>& scratch) {
+  const WeightRequest& r = weight.request;
+  const bool is_vector = r.cols == 0;
+  const std::int64_t row_bytes = file_row_bytes(r.format, is_vector ? 1 : r.cols);
+  scratch.resize(static_cast<std::size_t>(num_rows * row_bytes));
+  const PartAddress& address = r.parts[0];
+  files_[static_cast<std::size_t>(address.file)].read(address.offset + first_row * row_bytes, num_rows * row_bytes,
+                                                      scratch.data());
+  const std::int64_t head_dim = r.unpermute_heads > 0 ? r.rows / r.unpermute_heads : 0;
+  const auto row_data = [&](std::int64_t row) -> const std::uint8_t* {
+    if (row >= first_row + num_rows) return nullptr;
+    const std::int64_t source = head_dim > 0 ? source_row(row, head_dim) : row;
+    return scratch.data() + (source - first_row) * row_bytes;
+  };
+  std::uint8_t* out[kMaxParts];
+  for (int p = 0; p < kMaxParts; ++p) out[p] = arena_.data() + weight.arena_offsets[static_cast<std::size_t>(p)];
+  if (is_vector) {
+    auto* values = reinterpret_cast<float*>(out[0]);
+    for (std::int64_t row = first_row; row < first_row + num_rows; ++row) values[row] = widen(r.format, row_data(row));
+  } else if (spec(r.format).is_float) {
+    for (std::int64_t row = first_row; row < first_row + num_rows; ++row)
+      std::memcpy(out[0] + row * row_bytes, row_data(row), static_cast<std::size_t>(row_bytes));
+  } else {
+    for (std::int64_t row = first_row; row < first_row + num_rows; row += kStripRows) {
+      const std::uint8_t* rows[kStripRows];
+      for (int i = 0; i < kStripRows; ++i) rows[i] = row_data(row + i);
+      pack_strip(r.format, rows, static_cast<int>(r.cols), static_cast<int>(row / kStripRows), out);
+    }
+  }
+}
+
+void WeightStore::run_task(const ReadTask& task, std::vector<std::uint8_t>& scratch) {
+  const Weight& weight = weights_[static_cast<std::size_t>(task.weight)];
+  if (task.part < 0) return read_rows(weight, task.begin, task.count, scratch);
+  const PartAddress& address = weight.request.parts[static_cast<std::size_t>(task.part)];
+  std::uint8_t* out = arena_.data() + weight.arena_offsets[static_cast<std::size_t>(task.part)];
+  files_[static_cast<std::size_t>(address.file)].read(address.offset + task.begin, task.count, out + task.begin);
+}
+
+void WeightStore::load(ThreadPool& pool, const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  arena_ = Memory(static_cast<std::size_t>(place()));
+  const std::vector<ReadTask> tasks = split_into_tasks();
+  std::int64_t total = 0;
+  for (const ReadTask& task : tasks) total += task.num_bytes;
+  std::atomic<std::size_t> next{0};
+  std::atomic<std::int64_t> done{0};
+  std::exception_ptr error;
+  std::mutex error_mutex;
+  pool.run([&](int thread) {
+    std::vector<std::uint8_t> scratch;
+    try {
+      for (std::size_t i = next.fetch_add(1); i < tasks.size(); i = next.fetch_add(1)) {
+        run_task(tasks[i], scratch);
+        const std::int64_t so_far = done.fetch_add(tasks[i].num_bytes) + tasks[i].num_bytes;
+        if (thread == 0 && progress) progress(so_far, total);
+      }
+    } catch (...) {
+      next.store(tasks.size());
+      const std::lock_guard<std::mutex> lock(error_mutex);
+      error = std::current_exception();
+    }
+  });
+  if (error) {
+    arena_ = Memory();
+    std::rethrow_exception(error);
+  }
+  for (Weight& weight : weights_)
+    for (int p = 0; p < kMaxParts; ++p)
+      weight.view.parts[static_cast<std::size_t>(p)] = arena_.data() + weight.arena_offsets[static_cast<std::size_t>(p)];
+  if (progress) progress(total, total);
+}
+
+}  // namespace edgert

@@ -1,0 +1,90 @@
+// Where the weights are. The executor pins a weight, computes, releases; what is pinned is resident.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/thread_pool.h"
+#include "formats/format.h"
+#include "io/file.h"
+
+namespace edgert {
+
+using WeightId = std::int32_t;
+
+struct PartAddress {
+  std::int32_t file = 0;  // index from add_file: a model may be split over files
+  std::int64_t offset = 0, length = 0;
+};
+
+// A weight as a file holds it. `cols` is 0 for a vector of `rows` values.
+struct WeightRequest {
+  std::string name;
+  Format format = Format::f32;
+  std::int64_t rows = 0, cols = 0;
+  std::vector<PartAddress> parts;  // one for float formats and ggml blocks, else one for each part of the format
+  bool is_packed = false;          // the file holds the strips of the format's parts, not rows
+  // Heads of a matrix whose rows a GGUF file holds pair by pair; 0: the rows lie as they are meant.
+  // Row h * head_dim + t * (head_dim / 2) + j is read from row h * head_dim + 2 * j + t.
+  std::int32_t unpermute_heads = 0;
+};
+
+class WeightStore {
+ public:
+  std::int32_t add_file(const std::string& path);
+  // Checks the request against the open file. Throws std::invalid_argument or std::out_of_range, naming the tensor.
+  WeightId add(const WeightRequest& request);
+  // Reads every weight that is not resident yet into one arena. progress(done, total) in bytes, from this thread.
+  // Throws what File::read throws, and std::bad_alloc; the store then holds no weight.
+  void load(ThreadPool& pool, const std::function<void(std::int64_t, std::int64_t)>& progress);
+
+  // Returns -1 if no weight has that name.
+  WeightId find(const std::string& name) const;
+  const std::string& name(WeightId id) const { return weights_[static_cast<std::size_t>(id)].request.name; }
+  std::int64_t resident_bytes() const { return static_cast<std::int64_t>(arena_.num_bytes()); }
+  std::size_t num_weights() const { return weights_.size(); }
+
+  // REQUIRES: load has returned. Every weight is resident for good, so a pin is free; with a budget it will wait.
+  const WeightView& pin(WeightId id) const { return weights_[static_cast<std::size_t>(id)].view; }
+  void release(WeightId) const {}
+  // Shape and format, without residency.
+  const WeightView& describe(WeightId id) const { return weights_[static_cast<std::size_t>(id)].view; }
+
+ private:
+  struct Weight {
+    WeightRequest request;
+    WeightView view;
+    std::array<std::int64_t, kMaxParts> arena_offsets{};
+  };
+  struct ReadTask;
+
+  std::int64_t place();
+  std::vector<ReadTask> split_into_tasks() const;
+  void read_rows(const Weight& weight, std::int64_t first_row, std::int64_t num_rows, std::vector<std::uint8_t>& scratch);
+  void run_task(const ReadTask& task, std::vector<std::uint8_t>& scratch);
+
+  std::vector<File> files_;
+  std::vector<Weight> weights_;
+  std::unordered_map<std::string, WeightId> ids_;
+  Memory arena_;
+};
+
+// Pins for the length of a scope.
+class WeightPin {
+ public:
+  WeightPin(const WeightStore& store, WeightId id) : store_(store), id_(id), view_(store.pin(id)) {}
+  ~WeightPin() { store_.release(id_); }
+  WeightPin(const WeightPin&) = delete;
+  WeightPin& operator=(const WeightPin&) = delete;
+  const WeightView& view() const { return view_; }
+
+ private:
+  const WeightStore& store_;
+  const WeightId id_;
+  const WeightView& view_;
+};
+
+}  // namespace edgert
