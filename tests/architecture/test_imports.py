@@ -50,7 +50,7 @@ CPP_FOLDERS: dict[str, set[str]] = {
     "scales": {"formats", "base"},
     "io": {"base"},
     "kernels": {"formats", "codes", "scales", "base"},
-    "sample": {"base"},
+    "sample": {"kernels", "formats", "base"},
     "kv": {"formats", "io", "base"},
     "weights": {"formats", "io", "base"},
     "graph": {"kernels", "kv", "weights", "sample", "formats", "codes", "scales", "io", "base"},
