@@ -1,0 +1,98 @@
+"""Our own folder: safetensors whose __metadata__ says of which parts each packed tensor is made (docs/formats.md)."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from edgert.errors import FileFormatError, UnsupportedFormatError
+from edgert.files.checkpoint import Part, TensorEntry
+from edgert.files.opening import parse_json
+from edgert.files.safetensors import SafetensorsHeader
+
+FORMAT_VERSION_KEY = "edgert.format_version"
+TENSORS_KEY = "edgert.tensors"
+FORMAT_VERSION = "1"
+MAX_PARTS = 8
+
+_CHECKSUM = re.compile(r"crc32:[0-9a-f]{8}")
+
+
+def packed_tensors(
+    files: tuple[Path, ...], headers: list[SafetensorsHeader], plain: dict[str, TensorEntry]
+) -> dict[str, TensorEntry]:
+    """The model's tensors: packed ones from the metadata, float ones as they are; padding and parts are left out.
+
+    Raises FileFormatError if the metadata and the tensors disagree, UnsupportedFormatError for another version.
+    """
+    packed: dict[str, TensorEntry] = {}
+    used: set[str] = set()
+    for path, header in zip(files, headers, strict=True):
+        version = header.metadata.get(FORMAT_VERSION_KEY, FORMAT_VERSION)
+        if version != FORMAT_VERSION:
+            raise UnsupportedFormatError(
+                f"{path}: {FORMAT_VERSION_KEY}: found {version!r:.20}, expected {FORMAT_VERSION!r}; update edgert"
+            )
+        described = parse_json(header.metadata.get(TENSORS_KEY, "{}").encode(), f"{path}: {TENSORS_KEY}")
+        for name, value in described.items():
+            if name in packed:
+                raise FileFormatError(f"{path}: tensor {name[:120]!r}: found it in two files; convert the model again")
+            packed[name] = _packed_entry(path, name, value, header.tensors, used)
+    for name, entry in plain.items():
+        if "#" in name:
+            if name not in used and not name.startswith("#pad."):
+                raise FileFormatError(f"{files[entry.file]}: part {name[:120]!r} belongs to no tensor; convert again")
+        elif name not in packed:
+            packed[name] = entry
+    return packed
+
+
+def _packed_entry(path: Path, name: str, value: Any, tensors: dict[str, TensorEntry], used: set[str]) -> TensorEntry:
+    what = f"{path}: tensor {name[:120]!r}"
+    if not isinstance(value, dict) or not isinstance(value.get("format"), str):
+        raise FileFormatError(f"{what}: expected an object with format, shape and parts; convert the model again")
+    shape, listed = value.get("shape"), value.get("parts")
+    if (
+        not isinstance(shape, list)
+        or not 1 <= len(shape) <= 3
+        or not all(type(n) is int and 0 < n < 2**31 for n in shape)
+    ):
+        raise FileFormatError(f"{what}: found shape {shape!r:.80}, expected 1 to 3 sizes; convert the model again")
+    if not isinstance(listed, list) or len(listed) > MAX_PARTS:
+        raise FileFormatError(f"{what}: expected a list of up to {MAX_PARTS} parts; convert the model again")
+    if not listed:
+        return _described_float(what, name, value["format"], shape, tensors)
+    parts = tuple(_part(what, part, tensors, used) for part in listed)
+    num_bytes = sum(part.length for part in parts)
+    # One bit is the least that a weight takes: a shape beyond that is a lie that would be allocated for.
+    if math.prod(shape) > 8 * num_bytes:
+        raise FileFormatError(f"{what}: found {num_bytes} bytes for shape {shape}; convert the model again")
+    first = tensors[listed[0]["tensor"]]
+    return TensorEntry(name, value["format"], tuple(shape), first.file, first.offset, num_bytes, parts)
+
+
+def _described_float(
+    what: str, name: str, format_name: str, shape: list[int], tensors: dict[str, TensorEntry]
+) -> TensorEntry:
+    """A tensor without parts: its bytes are the safetensors tensor of the same name."""
+    entry = tensors.get(name)
+    if entry is None or entry.format != format_name or list(entry.shape) != shape:
+        raise FileFormatError(f"{what}: expected a {format_name} tensor of shape {shape}; convert the model again")
+    return entry
+
+
+def _part(what: str, value: Any, tensors: dict[str, TensorEntry], used: set[str]) -> Part:
+    if not isinstance(value, dict) or not all(isinstance(value.get(key), str) for key in ("name", "tensor")):
+        raise FileFormatError(f"{what}: expected parts with name and tensor; convert the model again")
+    key, checksum = value["tensor"], value.get("checksum")
+    entry = tensors.get(key)
+    if entry is None or entry.format != "u8" or len(entry.shape) != 1:
+        raise FileFormatError(f"{what}: part {key[:120]!r}: expected a U8 tensor of one dimension; convert again")
+    if key in used:
+        raise FileFormatError(f"{what}: part {key[:120]!r} is used twice; convert the model again")
+    if checksum is not None and not (isinstance(checksum, str) and _CHECKSUM.fullmatch(checksum)):
+        raise FileFormatError(f"{what}: part {key[:120]!r}: found checksum {checksum!r:.40}, expected crc32:xxxxxxxx")
+    used.add(key)
+    return Part(value["name"], entry.offset, entry.length, checksum)

@@ -1,0 +1,286 @@
+"""GGUF v2 and v3: the header of a file, read without trusting it (specification: ggml's docs/gguf.md)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from edgert.errors import FileFormatError, UnsupportedFormatError
+from edgert.files.checkpoint import Checkpoint, TensorEntry
+from edgert.files.opening import open_binary, read_exactly, truncated
+from edgert.files.tensor_types import GGML_TYPES
+
+MAGIC = b"GGUF"
+DEFAULT_ALIGNMENT = 32
+MAX_ALIGNMENT = 1 << 16
+MAX_STRING_BYTES = 1 << 20
+MAX_KEY_BYTES = (1 << 16) - 1
+MAX_TENSOR_NAME_BYTES = 255
+MAX_KEY_VALUES = 1 << 16
+MAX_ARRAY_LENGTH = 1 << 22
+MAX_DIMENSIONS = 4
+FIRST_READ_BYTES = 1 << 20
+
+# Smallest key-value: key length, one character, type, one byte. Smallest tensor: the same, one dimension, type, offset.
+_MIN_KEY_VALUE_BYTES = 8 + 1 + 4 + 1
+_MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8
+
+# Value types: number -> struct letter (the types that have a fixed size).
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_BOOL, _STRING, _ARRAY = 7, 8, 9
+
+
+class _Header:
+    """A growing copy of the file's first bytes and a position in it; every move is held against the file's size."""
+
+    def __init__(self, file: BinaryIO, path: Path, file_bytes: int) -> None:
+        self.path = path
+        self.file_bytes = file_bytes
+        self.position = 0
+        self._file = file
+        self._bytes = b""
+
+    def take(self, length: int, what: str) -> int:
+        """Makes sure that `length` bytes follow, moves past them, returns where they begin in `view`."""
+        start = self.position
+        if length > self.file_bytes - start:
+            raise FileFormatError(
+                f"{self.path}: {what} at byte {start}: found {self.file_bytes - start} bytes, expected {length}; "
+                "the download did not finish or the file is damaged"
+            )
+        if start + length > len(self._bytes):
+            wanted = min(self.file_bytes, max(start + length, 2 * len(self._bytes), FIRST_READ_BYTES))
+            self._bytes += read_exactly(self._file, self.path, len(self._bytes), wanted - len(self._bytes))
+        self.position = start + length
+        return start
+
+    @property
+    def view(self) -> bytes:
+        """The bytes read so far, from the start of the file."""
+        return self._bytes
+
+    def scalar(self, letter: str, what: str) -> Any:
+        start = self.take(struct.calcsize("<" + letter), what)
+        return struct.unpack_from("<" + letter, self._bytes, start)[0]
+
+    def string(self, limit: int, what: str) -> str:
+        start = self.position
+        length = self.scalar("Q", what)
+        if length > limit:
+            raise self.error(start, what, f"{length} bytes", f"at most {limit}")
+        begin = self.take(length, what)
+        try:
+            return self._bytes[begin : begin + length].decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.error(begin, what, f"no UTF-8 ({error.reason})", "UTF-8") from None
+
+    def error(self, position: int, what: str, found: object, expected: str) -> FileFormatError:
+        return FileFormatError(
+            f"{self.path}: {what} at byte {position}: found {found}, expected {expected}; "
+            "the file is damaged, download or convert it again"
+        )
+
+
+def is_gguf(start: bytes) -> bool:
+    """Whether a file that begins with `start` is GGUF."""
+    return start[:4] == MAGIC
+
+
+def open_gguf(path: Path) -> Checkpoint:
+    """Reads the header of one file: its key-values and where its tensors lie.
+
+    Raises FileFormatError (with the byte) if the file breaks a rule, UnsupportedFormatError for version 1, big-endian
+    files and unknown tensor types.
+    """
+    with open_binary(path) as (file, file_bytes):
+        header = _Header(file, path, file_bytes)
+        num_tensors, num_key_values = _read_counts(header)
+        metadata = _read_key_values(header, num_key_values)
+        alignment = _alignment(header, metadata)
+        tensors = _read_tensors(header, num_tensors, alignment)
+    return Checkpoint(
+        kind="gguf",
+        path=path,
+        files=(path,),
+        config={},
+        generation_config={},
+        tensors=tensors,
+        metadata=metadata,
+    )
+
+
+def _read_counts(header: _Header) -> tuple[int, int]:
+    start = header.take(4, "magic")
+    if not is_gguf(header.view):
+        raise header.error(0, "magic", header.view[start : start + 4], repr(MAGIC))
+    version = header.scalar("I", "version")
+    if version not in (2, 3):
+        if version in (2 << 24, 3 << 24):
+            raise UnsupportedFormatError(f"{header.path}: found a big-endian GGUF, expected little-endian; convert it")
+        raise UnsupportedFormatError(
+            f"{header.path}: version at byte 4: found GGUF version {version}, expected 2 or 3; convert the model again"
+        )
+    num_tensors = header.scalar("Q", "number of tensors")
+    num_key_values = header.scalar("Q", "number of key-values")
+    left = header.file_bytes - header.position
+    if num_key_values > min(MAX_KEY_VALUES, left // _MIN_KEY_VALUE_BYTES):
+        limit = min(MAX_KEY_VALUES, left // _MIN_KEY_VALUE_BYTES)
+        raise header.error(16, "number of key-values", num_key_values, f"at most {limit}")
+    left -= num_key_values * _MIN_KEY_VALUE_BYTES
+    if num_tensors > left // _MIN_TENSOR_BYTES:
+        raise header.error(
+            8, "number of tensors", num_tensors, f"at most {left // _MIN_TENSOR_BYTES} in a file this long"
+        )
+    return num_tensors, num_key_values
+
+
+def _read_key_values(header: _Header, count: int) -> dict[str, Any]:
+    metadata: dict[str, Any] = {}
+    for index in range(count):
+        start = header.position
+        key = header.string(MAX_KEY_BYTES, f"key {index}")
+        if not key or key in metadata:
+            raise header.error(start, f"key {index}", f"{key[:80]!r}", "a key that is not empty and occurs once")
+        kind = header.scalar("I", f"type of {key[:80]!r}")
+        metadata[key] = _read_value(header, f"value of {key[:80]!r}", kind)
+    return metadata
+
+
+def _read_value(header: _Header, what: str, kind: int) -> Any:
+    start = header.position
+    if kind == _STRING:
+        return header.string(MAX_STRING_BYTES, what)
+    if kind == _ARRAY:
+        return _read_array(header, what)
+    if kind not in _SCALARS:
+        raise header.error(start - 4, what, f"type {kind}", "a type from 0 to 12")
+    if kind == _BOOL:
+        header.take(1, what)
+        return _checked_bools(header, what, start, header.view[start : header.position])[0]
+    return header.scalar(_SCALARS[kind], what)
+
+
+def _read_array(header: _Header, what: str) -> list[Any]:
+    start = header.position
+    kind = header.scalar("I", what)
+    count = header.scalar("Q", what)
+    if kind != _STRING and kind not in _SCALARS:
+        found = "an array of arrays" if kind == _ARRAY else f"an array of type {kind}"
+        raise header.error(start, what, found, "an array of numbers, booleans or strings")
+    if count > MAX_ARRAY_LENGTH:
+        raise header.error(start + 4, what, f"{count} elements", f"at most {MAX_ARRAY_LENGTH}")
+    if kind == _STRING:
+        return _read_strings(header, what, count)
+    letter = _SCALARS[kind]
+    begin = header.take(count * struct.calcsize("<" + letter), what)
+    if kind == _BOOL:
+        return _checked_bools(header, what, begin, header.view[begin : header.position])
+    return list(struct.unpack_from(f"<{count}{letter}", header.view, begin))
+
+
+def _read_strings(header: _Header, what: str, count: int) -> list[str]:
+    """A vocabulary has 10^5 strings: one loop over the bytes at hand, more read only when they run out."""
+    if count * 8 > header.file_bytes - header.position:
+        header.take(count * 8, what)  # raises: even empty strings would not fit
+    strings: list[str] = []
+    view, position = header.view, header.position
+    unpack_length = struct.Struct("<Q").unpack_from
+    while len(strings) < count:
+        if position + 8 <= len(view):
+            end = position + 8 + unpack_length(view, position)[0]
+            if end - position - 8 <= MAX_STRING_BYTES and end <= len(view):
+                try:
+                    strings.append(view[position + 8 : end].decode("utf-8"))
+                except UnicodeDecodeError:
+                    break
+                position = end
+                continue
+        header.position = position
+        strings.append(header.string(MAX_STRING_BYTES, f"{what}, element {len(strings)}"))
+        view, position = header.view, header.position
+    header.position = position
+    if len(strings) < count:  # the element that is no UTF-8: read it again for its error
+        header.string(MAX_STRING_BYTES, f"{what}, element {len(strings)}")
+    return strings
+
+
+def _checked_bools(header: _Header, what: str, start: int, values: bytes) -> list[bool]:
+    if values.translate(None, b"\0\1"):
+        raise header.error(start, what, "a byte other than 0 and 1", "booleans")
+    return [value == 1 for value in values]
+
+
+def _alignment(header: _Header, metadata: dict[str, Any]) -> int:
+    alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+    is_whole = isinstance(alignment, int) and not isinstance(alignment, bool)
+    if not is_whole or not 1 <= alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
+        raise FileFormatError(
+            f"{header.path}: general.alignment: found {alignment!r:.60}, "
+            f"expected a power of two up to {MAX_ALIGNMENT}; convert the model again"
+        )
+    return int(alignment)
+
+
+def _read_tensors(header: _Header, count: int, alignment: int) -> dict[str, TensorEntry]:
+    """Entries with offsets in the file. Shapes are turned round: GGUF writes the innermost dimension first."""
+    relative: list[tuple[TensorEntry, int]] = []
+    names: set[str] = set()
+    for index in range(count):
+        position = header.position
+        entry = _read_tensor(header, index)
+        if entry.name in names:
+            raise header.error(position, f"name of tensor {index}", f"{entry.name!r} again", "each name once")
+        if entry.offset % alignment:
+            what = f"offset of tensor {entry.name!r}"
+            raise header.error(header.position - 8, what, entry.offset, f"a multiple of {alignment}")
+        names.add(entry.name)
+        relative.append((entry, position))
+    data_start = -(-header.position // alignment) * alignment
+    _check_ranges(header, relative, data_start)
+    return {
+        e.name: TensorEntry(e.name, e.format, e.shape, e.file, data_start + e.offset, e.length) for e, _ in relative
+    }
+
+
+def _read_tensor(header: _Header, index: int) -> TensorEntry:
+    what = f"tensor {index}"
+    start = header.position
+    name = header.string(MAX_TENSOR_NAME_BYTES, f"name of {what}")
+    if not name:
+        raise header.error(start, f"name of {what}", "no characters", "a name")
+    what = f"tensor {name!r}"
+    num_dimensions = header.scalar("I", f"dimensions of {what}")
+    if not 1 <= num_dimensions <= MAX_DIMENSIONS:
+        raise header.error(header.position - 4, f"dimensions of {what}", num_dimensions, f"1 to {MAX_DIMENSIONS}")
+    start = header.position
+    dimensions = [header.scalar("Q", f"shape of {what}") for _ in range(num_dimensions)]
+    kind = header.scalar("I", f"type of {what}")
+    offset = header.scalar("Q", f"offset of {what}")
+    if kind not in GGML_TYPES:
+        raise UnsupportedFormatError(
+            f"{header.path}: type of {what} at byte {header.position - 12}: found ggml type {kind}, "
+            "expected one that edgert knows; use a model file in another quantisation"
+        )
+    format_name, block_elements, block_bytes = GGML_TYPES[kind]
+    # Python's integers do not wrap, so the product of hostile dimensions is exact here.
+    num_bytes = math.prod(dimensions) // block_elements * block_bytes
+    if 0 in dimensions or dimensions[0] % block_elements:
+        expected = f"dimensions above 0, the first a multiple of {block_elements} for {format_name}"
+        raise header.error(start, f"shape of {what}", dimensions, expected)
+    if max(dimensions) >= 2**31 or num_bytes >= 2**62:
+        raise header.error(start, f"shape of {what}", dimensions, "dimensions below 2^31 and a size below 2^62")
+    return TensorEntry(name, format_name, tuple(reversed(dimensions)), 0, offset, num_bytes)
+
+
+def _check_ranges(header: _Header, tensors: list[tuple[TensorEntry, int]], data_start: int) -> None:
+    """No tensor may reach beyond the file or into another one."""
+    previous_name, previous_end = "", 0
+    for entry, position in sorted(tensors, key=lambda item: item[0].offset):
+        if entry.offset < previous_end:
+            found = f"byte {entry.offset} of the data, inside {previous_name!r}"
+            raise header.error(position, f"offset of tensor {entry.name!r}", found, f"{previous_end} or more")
+        previous_name, previous_end = entry.name, entry.offset + entry.length
+    if data_start + previous_end > header.file_bytes and tensors:
+        raise truncated(header.path, header.file_bytes, data_start + previous_end)

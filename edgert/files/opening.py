@@ -1,0 +1,131 @@
+"""Opening and reading files of a model: system errors become edgert's, sizes are checked before anything is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from edgert.errors import FileFormatError, ModelNotFoundError
+
+MAX_JSON_BYTES = 64 << 20
+
+
+@contextmanager
+def open_binary(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """Opens a regular file for reading; yields it with its size in bytes."""
+    with os_errors(path):
+        # A pipe or a device would block, or never end: look before opening.
+        mode = file_mode(path)
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "a device or pipe"
+            raise FileFormatError(f"{path}: found {kind}, expected a file; give the path of a model file")
+        with open(path, "rb", buffering=0) as file:
+            yield file, os.fstat(file.fileno()).st_size
+
+
+def file_mode(path: Path) -> int:
+    """The mode bits of what `path` names, links followed."""
+    with os_errors(path):
+        try:
+            return os.stat(path).st_mode
+        except ValueError as error:  # a NUL character in the path
+            raise ModelNotFoundError(f"{str(path)!r}: no path ({error}); check it") from None
+
+
+@contextmanager
+def os_errors(path: Path) -> Iterator[None]:
+    """Turns system errors while looking at `path` into edgert's."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise ModelNotFoundError(f"{path}: found no such file or folder, expected a model; check the path") from None
+    except (IsADirectoryError, NotADirectoryError, PermissionError) as error:
+        raise ModelNotFoundError(
+            f"{path}: cannot be opened ({error.strerror}); check the path and its permissions"
+        ) from error
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be read ({error.strerror}); check the path and the disk") from error
+
+
+def read_exactly(file: BinaryIO, path: Path, offset: int, length: int) -> bytes:
+    """Bytes [offset, offset + length) of the file. REQUIRES: the caller has held `length` against the file's size."""
+    file.seek(offset)
+    pieces = []
+    missing = length
+    while missing:
+        piece = file.read(missing)
+        if not piece:
+            raise FileFormatError(
+                f"{path}: the file ended {missing} bytes early at byte {offset + length - missing}; "
+                "was it changed while it was read?"
+            )
+        pieces.append(piece)
+        missing -= len(piece)
+    return b"".join(pieces)
+
+
+def read_start(path: Path, length: int) -> bytes:
+    """The first `length` bytes, or fewer if the file is shorter."""
+    with open_binary(path) as (file, file_bytes):
+        return read_exactly(file, path, 0, min(length, file_bytes))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
+    with open_binary(path) as (file, file_bytes):
+        if file_bytes > MAX_JSON_BYTES:
+            raise FileFormatError(
+                f"{path}: found {file_bytes} bytes, expected at most {MAX_JSON_BYTES}; this is no configuration"
+            )
+        return parse_json(read_exactly(file, path, 0, file_bytes), str(path))
+
+
+def parse_json(text: bytes, source: str) -> dict[str, Any]:
+    """Parses a JSON object; duplicate keys, NaN and nesting without end are errors that name `source`."""
+    try:
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        raise FileFormatError(
+            f"{source}: found bytes that are not UTF-8 at byte {error.start}, expected JSON"
+        ) from None
+    except RecursionError:
+        raise FileFormatError(f"{source}: found JSON nested too deeply, expected an object of a few levels") from None
+    except ValueError as error:
+        raise FileFormatError(f"{source}: found no valid JSON ({error}); download the file again") from None
+    if not isinstance(value, dict):
+        raise FileFormatError(f"{source}: found a JSON {type(value).__name__}, expected an object")
+    return value
+
+
+def gigabytes(num_bytes: int) -> str:
+    """A size for a person: 4.1 GB, 12.0 MB, 312 bytes."""
+    for unit, scale in (("GB", 10**9), ("MB", 10**6)):
+        if num_bytes >= scale:
+            return f"{num_bytes / scale:.1f} {unit}"
+    return f"{num_bytes} bytes"
+
+
+def truncated(path: Path, file_bytes: int, expected_bytes: int) -> FileFormatError:
+    """The error for a file that ends before its last tensor."""
+    return FileFormatError(
+        f"{path}: file holds {gigabytes(file_bytes)} of {gigabytes(expected_bytes)} "
+        f"({file_bytes} of {expected_bytes} bytes): the download did not finish; download it again"
+    )
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"key {twice[:80]!r} occurs twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")

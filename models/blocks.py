@@ -1,0 +1,172 @@
+"""What the architectures share: settings of a Llama-like decoder, attention, gated MLP, rotary positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgert.config import ConfigReader
+from edgert.errors import UnsupportedModelError
+from edgert.graph import Graph, RopeSpec, Value
+
+# Far above any model there is: a damaged file must not make us declare a graph that fills the memory.
+MAX_LAYERS = 1024
+MAX_WIDTH = 1 << 20
+MAX_HEADS = 1 << 14
+MAX_VOCAB = 1 << 24
+MAX_HEAD_DIM = 1024
+
+ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderConfig:
+    """The fields of config.json that every architecture here has, under their names there."""
+
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    max_position_embeddings: int
+    rms_norm_eps: float
+    tie_word_embeddings: bool
+    attention_bias: bool
+    rope: RopeSpec
+
+
+def read_decoder(r: ConfigReader, *, head_dim: int = 0) -> DecoderConfig:
+    """Reads the common fields. head_dim: what an absent head_dim means (0: hidden_size / num_attention_heads)."""
+    if r.values.get("quantization_config") is not None:
+        raise UnsupportedModelError(
+            f"{r.source}: quantization_config: found a quantised checkpoint, expected float weights; "
+            "use the original model"
+        )
+    hidden_size = r.integer("hidden_size", maximum=MAX_WIDTH)
+    heads = r.integer("num_attention_heads", maximum=MAX_HEADS)
+    kv_heads = r.integer("num_key_value_heads", default=heads, maximum=MAX_HEADS)
+    if heads % kv_heads:
+        raise r.error("num_key_value_heads", kv_heads, f"a divisor of num_attention_heads ({heads})")
+    if not head_dim and hidden_size % heads and r.values.get("head_dim") is None:
+        raise r.error("num_attention_heads", heads, f"a divisor of hidden_size ({hidden_size})")
+    head_dim = r.integer("head_dim", default=head_dim or hidden_size // heads, maximum=MAX_HEAD_DIM)
+    if head_dim % 2:
+        raise r.error("head_dim", head_dim, "an even number")
+    max_position_embeddings = r.integer("max_position_embeddings", default=2048)
+    return DecoderConfig(
+        vocab_size=r.integer("vocab_size", maximum=MAX_VOCAB),
+        hidden_size=hidden_size,
+        num_hidden_layers=r.integer("num_hidden_layers", maximum=MAX_LAYERS),
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        max_position_embeddings=max_position_embeddings,
+        rms_norm_eps=r.number("rms_norm_eps", default=1e-6, above=0.0, maximum=1.0),
+        tie_word_embeddings=r.flag("tie_word_embeddings", default=False),
+        attention_bias=r.flag("attention_bias", default=False),
+        rope=read_rope(r, head_dim, max_position_embeddings),
+    )
+
+
+def read_rope(r: ConfigReader, head_dim: int, max_position_embeddings: int) -> RopeSpec:
+    """Rotary positions in the spelling of transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters).
+
+    Every value that a scaling type derives from others is filled in, so that the core finds it: factor and
+    original_max_position_embeddings.
+    """
+    inner = r.section("rope_parameters", "rope_scaling") or ConfigReader({}, r.source)
+    kind = inner.string("rope_type", "type", default="default")
+    if kind not in ROPE_TYPES:
+        known = ", ".join(ROPE_TYPES)
+        raise UnsupportedModelError(
+            f"{r.source}: rope_type: found {kind!r:.60}, expected one of {known}; use another model"
+        )
+    outer_theta = r.number("rope_theta", default=10000.0, above=0.0)
+    theta = inner.number("rope_theta", default=outer_theta, above=0.0)
+    for part in (r, inner):
+        part.require("partial_rotary_factor", (1.0, 1), default=1.0)
+    scaling = {} if kind == "default" else _scaling(r, inner, kind, head_dim, max_position_embeddings)
+    return RopeSpec(
+        head_dim=head_dim,
+        rotary_dim=head_dim,
+        theta=theta,
+        scaling=scaling,
+        max_position_embeddings=max_position_embeddings,
+    )
+
+
+def _scaling(
+    r: ConfigReader, inner: ConfigReader, kind: str, head_dim: int, max_position_embeddings: int
+) -> Mapping[str, Any]:
+    found: dict[str, Any] = {"rope_type": kind}
+    if kind in ("linear", "dynamic"):
+        return found | {"factor": inner.number("factor", above=0.0)}
+    original = r.integer(
+        "original_max_position_embeddings",
+        default=inner.integer("original_max_position_embeddings", default=max_position_embeddings),
+    )
+    found["original_max_position_embeddings"] = original
+    if kind == "llama3":
+        low, high = inner.number("low_freq_factor", above=0.0), inner.number("high_freq_factor", above=0.0)
+        if low == high:
+            raise inner.error("high_freq_factor", high, "another number than low_freq_factor")
+        return found | {"factor": inner.number("factor", above=0.0), "low_freq_factor": low, "high_freq_factor": high}
+    factor = inner.number("factor", default=max_position_embeddings / original, above=0.0)
+    found["factor"] = factor
+    if kind == "longrope":
+        for key in ("short_factor", "long_factor"):
+            found[key] = list(inner.numbers(key, length=head_dim // 2, above=0.0))
+        implied = 1.0 if factor <= 1.0 else math.sqrt(1 + math.log(factor) / math.log(max(original, 2)))
+        return found | {"attention_factor": inner.number("attention_factor", default=implied, above=0.0)}
+    for key in ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor"):
+        if inner.values.get(key) is not None:
+            found[key] = inner.number(key, above=-1e-30)
+    if inner.values.get("truncate") is not None:
+        found["truncate"] = inner.flag("truncate")
+    return found
+
+
+def embed(g: Graph, c: DecoderConfig) -> Value:
+    """The token's row of the embedding."""
+    return g.embed("model.embed_tokens", c.vocab_size, c.hidden_size)
+
+
+def attention(g: Graph, c: DecoderConfig, layer: int, x: Value, *, qk_norm: bool = False, window: int = 0) -> Value:
+    """Self-attention with grouped queries and RoPE; qk_norm: RMS norm over each head of q and k before RoPE."""
+    p = f"model.layers.{layer}.self_attn"
+    bias = c.attention_bias
+    q = g.linear(x, f"{p}.q_proj", c.num_attention_heads * c.head_dim, bias=bias)
+    k = g.linear(x, f"{p}.k_proj", c.num_key_value_heads * c.head_dim, bias=bias)
+    v = g.linear(x, f"{p}.v_proj", c.num_key_value_heads * c.head_dim, bias=bias)
+    if qk_norm:
+        q = g.rms_norm(q, f"{p}.q_norm", c.rms_norm_eps, head_dim=c.head_dim)
+        k = g.rms_norm(k, f"{p}.k_norm", c.rms_norm_eps, head_dim=c.head_dim)
+    rope = g.add_rope(c.rope)
+    mixed = g.attention(
+        g.rope(q, rope),
+        g.rope(k, rope),
+        v,
+        layer=layer,
+        num_heads=c.num_attention_heads,
+        num_kv_heads=c.num_key_value_heads,
+        head_dim=c.head_dim,
+        scale=1.0 / math.sqrt(c.head_dim),
+        window=window,
+    )
+    return g.linear(mixed, f"{p}.o_proj", c.hidden_size, bias=bias)
+
+
+def gated_mlp(g: Graph, x: Value, prefix: str, intermediate_size: int, *, bias: bool = False) -> Value:
+    """SwiGLU: down(silu(gate x) * up x)."""
+    gate = g.linear(x, f"{prefix}.gate_proj", intermediate_size, bias=bias)
+    up = g.linear(x, f"{prefix}.up_proj", intermediate_size, bias=bias)
+    return g.linear(g.silu_mul(gate, up), f"{prefix}.down_proj", x.width, bias=bias)
+
+
+def head(g: Graph, c: DecoderConfig, x: Value) -> Value:
+    """The last norm and the logits; a tied head is the embedding again."""
+    x = g.rms_norm(x, "model.norm", c.rms_norm_eps)
+    return g.linear(x, "model.embed_tokens" if c.tie_word_embeddings else "lm_head", c.vocab_size, role="output")

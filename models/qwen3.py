@@ -1,0 +1,75 @@
+"""Qwen3, dense: RMS norm over each head of q and k, optional sliding window (transformers' modeling_qwen3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from edgert.config import ConfigReader
+from edgert.errors import UnsupportedModelError
+from edgert.graph import Graph, Value
+from edgert.models.blocks import MAX_WIDTH, DecoderConfig, attention, embed, gated_mlp, head, read_decoder
+from edgert.models.gguf_names import GgufHeader, GgufNames, decoder_config
+from edgert.models.registry import register
+
+DEFAULT_HEAD_DIM = 128
+LAYER_TYPES = ("full_attention", "sliding_attention")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Qwen3Config:
+    """config.json of a Qwen3 model. windows: positions that each layer sees (0: all)."""
+
+    decoder: DecoderConfig
+    intermediate_size: int
+    windows: tuple[int, ...]
+
+
+def read_config(r: ConfigReader) -> Qwen3Config:
+    """Reads config.json. Raises ConfigError, UnsupportedModelError."""
+    r.require("hidden_act", ("silu", "swish"), default="silu")
+    decoder = read_decoder(r, head_dim=DEFAULT_HEAD_DIM)
+    return Qwen3Config(
+        decoder=decoder,
+        intermediate_size=r.integer("intermediate_size", maximum=MAX_WIDTH),
+        windows=read_windows(r, decoder.num_hidden_layers),
+    )
+
+
+def read_windows(r: ConfigReader, num_hidden_layers: int) -> tuple[int, ...]:
+    """The sliding window of each layer, from layer_types or from max_window_layers on."""
+    window = r.integer("sliding_window", default=4096) if r.flag("use_sliding_window", default=False) else 0
+    first = r.integer("max_window_layers", default=28, minimum=0)
+    types = r.strings("layer_types") or tuple(LAYER_TYPES[i >= first] for i in range(num_hidden_layers))
+    if len(types) != num_hidden_layers:
+        raise r.error("layer_types", f"a list of {len(types)}", f"a list of {num_hidden_layers}")
+    for kind in types:
+        if kind not in LAYER_TYPES:
+            known = " or ".join(LAYER_TYPES)
+            raise UnsupportedModelError(
+                f"{r.source}: layer_types: found {kind!r:.60}, expected {known}; use another model"
+            )
+    return tuple(window if kind == "sliding_attention" else 0 for kind in types)
+
+
+def gguf_config(header: GgufHeader) -> dict[str, Any]:
+    """config.json from GGUF metadata."""
+    return decoder_config(header, "qwen3") | {
+        "architectures": ["Qwen3ForCausalLM"],
+        "hidden_act": "silu",
+        "intermediate_size": header.section().integer("feed_forward_length"),
+    }
+
+
+@register("qwen3", read_config=read_config, gguf=GgufNames("qwen3"), gguf_config=gguf_config)
+def build(g: Graph, c: Qwen3Config) -> Value:
+    """Pre-norm attention with normed q and k, and SwiGLU, in every layer."""
+    d = c.decoder
+    h = embed(g, d)
+    for i in range(d.num_hidden_layers):
+        p = f"model.layers.{i}"
+        x = g.rms_norm(h, f"{p}.input_layernorm", d.rms_norm_eps)
+        h = h + attention(g, d, i, x, qk_norm=True, window=c.windows[i])
+        x = g.rms_norm(h, f"{p}.post_attention_layernorm", d.rms_norm_eps)
+        h = h + gated_mlp(g, x, f"{p}.mlp", c.intermediate_size)
+    return head(g, d, h)

@@ -1,0 +1,70 @@
+"""The table of architectures: what each one provides, and the decorator that enters it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from edgert.config import ConfigReader
+from edgert.errors import UnsupportedModelError
+from edgert.graph import Graph, Value
+from edgert.models.gguf_names import GgufHeader, GgufNames
+
+Build = Callable[[Graph, Any], Value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """One `model_type`: read_config makes its frozen config, build declares its graph from that config.
+
+    gguf: how a GGUF file names its tensors. gguf_config: its metadata as config.json.
+    """
+
+    model_type: str
+    read_config: Callable[[ConfigReader], Any]
+    build: Build
+    gguf: GgufNames
+    gguf_config: Callable[[GgufHeader], dict[str, Any]]
+
+
+ARCHITECTURES: dict[str, Architecture] = {}
+
+
+def register(
+    model_type: str,
+    *,
+    read_config: Callable[[ConfigReader], Any],
+    gguf: GgufNames,
+    gguf_config: Callable[[GgufHeader], dict[str, Any]],
+) -> Callable[[Build], Build]:
+    """Enters the decorated build function under `model_type`."""
+
+    def enter(build: Build) -> Build:
+        ARCHITECTURES[model_type] = Architecture(
+            model_type=model_type, read_config=read_config, build=build, gguf=gguf, gguf_config=gguf_config
+        )
+        return build
+
+    return enter
+
+
+def get(model_type: str, source: str = "config.json") -> Architecture:
+    """The architecture of that config.json model_type. Raises UnsupportedModelError, which names `source`."""
+    if model_type not in ARCHITECTURES:
+        raise _unknown(f"{source}: model_type", model_type, list(ARCHITECTURES))
+    return ARCHITECTURES[model_type]
+
+
+def get_gguf(name: str, source: str = "GGUF") -> Architecture:
+    """The architecture of that general.architecture. Raises UnsupportedModelError, which names `source`."""
+    by_gguf_name = {architecture.gguf.architecture: architecture for architecture in ARCHITECTURES.values()}
+    if name not in by_gguf_name:
+        raise _unknown(f"{source}: general.architecture", name, list(by_gguf_name))
+    return by_gguf_name[name]
+
+
+def _unknown(what: str, name: str, known: list[str]) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"{what}: found {name[:80]!r}, expected one of {', '.join(sorted(known))}; use such a model"
+    )
