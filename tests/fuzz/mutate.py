@@ -197,6 +197,8 @@ def main() -> None:
     parser.add_argument("--module", type=Path, help="folder of a _core built with -fsanitize=address,undefined")
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "edgert-fuzz", help="for what fails")
     arguments = parser.parse_args()
+    if any((ROOT / "edgert").glob("_core*.so")):
+        os.environ["PYTHONPATH"] = str(ROOT)  # built in the tree: take that one, else the installed one
     with tempfile.TemporaryDirectory() as scratch:
         faults = fuzz(arguments, Path(scratch))
     print("\n".join(faults))

@@ -3,25 +3,32 @@
 open_models.py [--core PATH_OF_CORE_MODULE] MODEL...
 """
 
-import importlib.util
 import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from types import ModuleType
 
 ADDRESS_SPACE_BYTES = 3 << 30
 
 
-def use_core(path: str) -> None:
-    """Takes this build of the core in the place of the one that lies beside edgert."""
-    spec = importlib.util.spec_from_file_location("edgert._core", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["edgert._core"] = module
-    spec.loader.exec_module(module)
+class CoreFinder(MetaPathFinder):
+    """Finds edgert._core at `path` instead of beside edgert."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return spec_from_file_location(fullname, self._path) if fullname == "edgert._core" else None
 
 
 def main() -> None:
     models = sys.argv[1:]
     if models[:1] == ["--core"]:
-        use_core(models[1])
+        sys.meta_path.insert(0, CoreFinder(models[1]))
         models = models[2:]
     else:
         import resource
