@@ -1,0 +1,181 @@
+"""Runs a conversion: reads, quantises and writes tensor by tensor, in memory bounded by the largest tensor."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgert import loader
+from edgert.errors import ConvertError, FileFormatError
+from edgert.quant import format as formats
+from edgert.quant.container import ContainerWriter
+from edgert.quant.format import Quantized
+from edgert.quant.partial_folder import PartialFolder, check_target
+from edgert.quant.quantizers import quantizer
+
+from .plan import ConvertPlan, TensorPlan, plan_conversion, target_format
+from .source import SourceFiles
+from .tokenizer_files import tokenizer_files
+
+WEIGHTS_FILE = "model.safetensors"
+_CHUNK_VALUES = 1 << 17  # weights quantised at once: with the temporaries they fit a core's cache
+
+Progress = Callable[[int, int], None]
+_Parts = list[NDArray[np.uint8]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertResult:
+    """What was written: the folder, its weights' bytes before and after, and what did not go as asked."""
+
+    path: Path
+    source_bytes: int
+    file_bytes: int
+    notes: tuple[str, ...]
+
+
+def convert(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    quant: str | None = None,
+    q_bits: int | None = None,
+    progress: Progress | None = None,
+    threads: int | None = None,
+) -> ConvertResult:
+    """Converts a Hugging Face folder or a GGUF file to our folder, which appears only when it is whole.
+
+    quant: the format of every matrix but routers (p2 p3 p4 p8 q8_0 q4_0 q4_k q6_k f16), or None: as they are; q_bits:
+    the same by width (2, 3, 4, 8). progress(done, total): bytes of source weights. threads: None takes every core.
+    Raises ConvertError if dst exists, the disk is full or a weight is not finite, and what opening a model raises.
+    """
+    target = target_format(quant, q_bits)
+    path = Path(dst)
+    check_target(path)
+    model = loader.open_model(src)
+    plan = plan_conversion(model, target)
+    with _write_errors(path), PartialFolder(path) as folder:
+        _check_free_space(folder.path, plan)
+        for name, content in tokenizer_files(model.checkpoint).items():
+            folder.write_bytes(name, content)
+        if model.checkpoint.generation_config:
+            folder.write_text("generation_config.json", _json(model.checkpoint.generation_config))
+        with (
+            SourceFiles(model.checkpoint.files) as files,
+            ContainerWriter(folder.path / WEIGHTS_FILE, plan.container) as writer,
+        ):
+            _write_tensors(plan, files, writer, progress, threads or os.cpu_count() or 1)
+            writer.finish()
+        # Last: without it the folder is not a model.
+        config = {**model.checkpoint.config, "edgert": {"format_version": "1", "quantization": target}}
+        folder.write_text("config.json", _json(config))
+        folder.commit()
+    return ConvertResult(
+        path=path, source_bytes=plan.source_bytes, file_bytes=plan.container.file_bytes, notes=plan.notes
+    )
+
+
+def _write_tensors(
+    plan: ConvertPlan, files: SourceFiles, writer: ContainerWriter, progress: Progress | None, threads: int
+) -> None:
+    done, total = 0, plan.source_bytes
+    if progress:
+        progress(done, total)
+    with ThreadPoolExecutor(threads, thread_name_prefix="edgert-convert") as pool:
+        for tensor in plan.tensors:
+            parts: _Parts = [np.empty(n, np.uint8) for n in _container_part_bytes(plan, tensor)]
+            futures = [
+                pool.submit(_convert_rows, tensor, files, begin, end, parts) for begin, end in _row_chunks(tensor)
+            ]
+            try:
+                for future in futures:
+                    rows = future.result()
+                    if progress:
+                        progress(done + tensor.source_bytes * rows // tensor.shape[0], total)
+            except BaseException:
+                _cancel(futures)
+                raise
+            writer.write(tensor.source.name, parts)
+            done += tensor.source_bytes
+            if progress:
+                progress(done, total)
+
+
+def _container_part_bytes(plan: ConvertPlan, tensor: TensorPlan) -> list[int]:
+    return [slot.length for slot in plan.container.parts[tensor.source.name]]
+
+
+def _row_chunks(tensor: TensorPlan) -> Iterator[tuple[int, int]]:
+    """Ranges of whole strips."""
+    rows = tensor.shape[0]
+    cols = tensor.source.cols or 1
+    step = max(16, _CHUNK_VALUES // cols // 16 * 16)
+    for begin in range(0, rows, step):
+        yield begin, min(begin + step, rows)
+
+
+def _convert_rows(tensor: TensorPlan, files: SourceFiles, begin: int, end: int, parts: _Parts) -> int:
+    """Fills the parts' bytes of rows [begin, end), begin on a strip. Returns `end`. Runs on a pool thread."""
+    rows = files.rows(tensor.source, begin, end)
+    if not tensor.is_copy:
+        rows = _requantize(tensor, rows)
+    for whole, piece in zip(parts, formats.get(tensor.format).pack(rows), strict=True):
+        # Float rows are not padded; a strip of any other part has the same length throughout.
+        start = _part_offset(tensor, len(whole), begin)
+        whole[start : start + len(piece)] = piece
+    return end
+
+
+def _part_offset(tensor: TensorPlan, part_bytes: int, row: int) -> int:
+    if formats.get(tensor.format).spec.is_float:
+        return part_bytes // tensor.shape[0] * row
+    return part_bytes // -(-tensor.shape[0] // 16) * (row // 16)
+
+
+def _requantize(tensor: TensorPlan, rows: Quantized) -> Quantized:
+    values = formats.get(tensor.source.entry.format).dequantize(rows)
+    if not np.isfinite(values).all():
+        raise FileFormatError(
+            f"{tensor.source.name}: found a weight that is not finite, expected finite ones; the file is damaged"
+        )
+    try:
+        return quantizer(tensor.format)(values)
+    except ConvertError as error:
+        raise ConvertError(f"{tensor.source.name}: {error}") from error
+
+
+def _cancel(futures: list[Future[int]]) -> None:
+    for future in futures:
+        future.cancel()
+
+
+def _check_free_space(folder: Path, plan: ConvertPlan) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < plan.container.file_bytes:
+        raise ConvertError(
+            f"{folder.parent}: found {free:,} bytes free, expected {plan.container.file_bytes:,} or more; "
+            "free some or choose another disk"
+        )
+
+
+@contextmanager
+def _write_errors(path: Path) -> Iterator[None]:
+    """Errors of the operating system while reading or writing become a ConvertError."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or path
+        raise ConvertError(f"{where}: {error.strerror or error}; nothing was written to {path}") from error
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,163 @@
+"""What a conversion will do with each tensor, decided before anything is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgert.errors import ConvertError, UnsupportedFormatError, UsageError
+from edgert.loader import Model, WeightSource
+from edgert.quant import format as formats
+from edgert.quant.container import ContainerPlan, ContainerTensor, plan_container
+from edgert.quant.quantizers import TARGETS
+
+_EXPERT = re.compile(r"^(?P<expert>.+\.experts\.\d+)\.(?P<matrix>gate|up|down)_proj\.weight$")
+_EXPERT_ORDER = {"gate": 0, "up": 1, "down": 2}
+_Q_BITS = {2: "p2", 3: "p3", 4: "p4", 8: "p8"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorPlan:
+    """One tensor: where it comes from, the format that it gets, and why."""
+
+    source: WeightSource
+    format: str
+    reason: str
+
+    @property
+    def is_copy(self) -> bool:
+        """The values stay as they are (ggml blocks are only put into another order)."""
+        return self.format == self.source.entry.format
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.source.rows, self.source.cols) if self.source.cols else (self.source.rows,)
+
+    @property
+    def source_bytes(self) -> int:
+        spec = formats.get(self.source.entry.format).spec
+        columns = self.source.cols or self.source.rows
+        return (self.source.rows if self.source.cols else 1) * formats.row_bytes(spec, columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertPlan:
+    """A whole conversion. `str()` is a table for people."""
+
+    source: Path
+    target: str | None
+    tensors: tuple[TensorPlan, ...]
+    container: ContainerPlan
+
+    @property
+    def source_bytes(self) -> int:
+        return sum(t.source_bytes for t in self.tensors)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What did not go as asked: one line for each tensor that fell back."""
+        return tuple(
+            f"{t.source.name}: {t.format} instead of {self.target}: {t.reason}"
+            for t in self.tensors
+            if t.reason.startswith("fallback")
+        )
+
+    def __str__(self) -> str:
+        lines = [f"{self.source} -> {self.target or 'as it is'}, {self.container.file_bytes:,} bytes"]
+        lines += [
+            f"  {t.source.name}  {'x'.join(map(str, t.shape))}  {t.source.entry.format} -> {t.format}  ({t.reason})"
+            for t in self.tensors
+        ]
+        return "\n".join(lines)
+
+
+def target_format(quant: str | None, q_bits: int | None) -> str | None:
+    """The format that -q NAME or --q-bits N asks for. Raises UsageError if both are given or none has that name."""
+    if quant is not None and q_bits is not None:
+        raise UsageError(f"target: found both -q {quant} and --q-bits {q_bits}, expected one; drop the other")
+    if q_bits is not None:
+        if q_bits not in _Q_BITS:
+            raise UsageError(f"--q-bits: found {q_bits}, expected one of {', '.join(map(str, _Q_BITS))}")
+        return _Q_BITS[q_bits]
+    if quant is not None and quant not in TARGETS:
+        raise UsageError(
+            f"target format: found {quant!r}, expected one of {', '.join(TARGETS)}; pass one of them to -q"
+        )
+    return quant
+
+
+def plan_conversion(model: Model, target: str | None) -> ConvertPlan:
+    """What becomes of each weight that the model's graph names.
+
+    target: a format of `TARGETS` for every matrix but routers, or None: everything stays as it is.
+    Raises ConvertError for a folder that edgert made, UnsupportedFormatError for a tensor whose type cannot be read.
+    """
+    if model.checkpoint.kind == "edgert":
+        _check_own_folder(model, target)
+    tensors = tuple(_plan_tensor(source, target) for source in model.weights.values())
+    container = plan_container([[_container_tensor(t) for t in unit] for unit in _units(tensors)])
+    return ConvertPlan(source=model.checkpoint.path, target=target, tensors=tensors, container=container)
+
+
+def _check_own_folder(model: Model, target: str | None) -> None:
+    """Our folder may be converted again only from floats to something smaller."""
+    path = model.checkpoint.path
+    if target is None:
+        raise ConvertError(f"{path}: found a folder that edgert made, expected another kind; copy it, or use -q")
+    for source in model.weights.values():
+        if source.entry.format in formats.names() and not formats.get(source.entry.format).spec.is_float:
+            raise ConvertError(
+                f"{path}: {source.name}: found {source.entry.format}, expected floats; convert the original"
+            )
+
+
+def _plan_tensor(source: WeightSource, target: str | None) -> TensorPlan:
+    found = source.entry.format
+    if found not in formats.names():
+        raise UnsupportedFormatError(
+            f"{source.name}: found type {found!r}, expected one of {', '.join(formats.names())}; "
+            "convert the model from a file in one of these"
+        )
+    if not source.cols:
+        return TensorPlan(source=source, format=found, reason="vector, as it is")
+    if source.role == "router":
+        return TensorPlan(source=source, format=found, reason="router, never quantised")
+    if target is None:
+        return TensorPlan(source=source, format=found, reason="as it is")
+    if found == target:
+        return TensorPlan(source=source, format=found, reason=f"is {target} already")
+    fitting, reason = _fitting(target, source.cols)
+    return TensorPlan(source=source, format=fitting, reason=reason)
+
+
+def _fitting(target: str, cols: int) -> tuple[str, str]:
+    """The target, or q8_0, or f16, whichever is the first whose blocks the columns fill."""
+    for name in (target, "q8_0"):
+        block = formats.get(name).spec.block_columns
+        if cols % (block or 1) == 0:
+            return name, "asked for" if name == target else _fallback_reason(target, cols)
+    return "f16", _fallback_reason(target, cols)
+
+
+def _fallback_reason(target: str, cols: int) -> str:
+    return f"fallback, {cols} columns are not a multiple of {formats.get(target).spec.block_columns}"
+
+
+def _units(tensors: Iterable[TensorPlan]) -> list[list[TensorPlan]]:
+    """Tensors that are loaded alone, in the order of use; gate, up and down of an expert are one unit."""
+    units: dict[str, list[TensorPlan]] = {}
+    for tensor in tensors:
+        match = _EXPERT.match(tensor.source.name)
+        units.setdefault(match["expert"] if match else tensor.source.name, []).append(tensor)
+    return [sorted(unit, key=_place_in_expert) if len(unit) > 1 else unit for unit in units.values()]
+
+
+def _place_in_expert(tensor: TensorPlan) -> int:
+    match = _EXPERT.match(tensor.source.name)
+    return _EXPERT_ORDER[match["matrix"]] if match else 0
+
+
+def _container_tensor(tensor: TensorPlan) -> ContainerTensor:
+    return ContainerTensor(tensor.source.name, tensor.format, tensor.shape, tensor.source.role)

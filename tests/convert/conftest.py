@@ -1,0 +1,207 @@
+"""Small checkpoints with random weights: Hugging Face folders and GGUF files, written byte by byte."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+SEED = int(os.environ.get("EDGERT_TEST_SEED", "1"))
+_DTYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16"}  # numpy has no bfloat16: uint16 stands for it
+_GGUF_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "q4_k": 12, "q5_k": 13, "q6_k": 14}
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 300,
+    "hidden_size": 64,
+    "intermediate_size": 172,  # a multiple of no block
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "mlp_bias": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+MOE = LLAMA | {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "intermediate_size": 96,
+    "moe_intermediate_size": 96,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "tie_word_embeddings": False,
+}
+
+Weights = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A Hugging Face folder and what was written into it."""
+
+    path: Path
+    config: dict[str, Any]
+    weights: Weights
+
+
+MakeFolder = Callable[..., Folder]
+WriteGguf = Callable[[Path, Mapping[str, Any], Mapping[str, tuple[str, np.ndarray, tuple[int, ...]]]], Path]
+
+
+@pytest.fixture
+def make_folder(tmp_path: Path) -> MakeFolder:
+    """make_folder(config, dtype="float16", stacked=False, shards=1, name="source") -> Folder."""
+
+    def make(
+        config: Mapping[str, Any] = LLAMA,
+        dtype: str = "float16",
+        *,
+        stacked: bool = False,
+        shards: int = 1,
+        name: str = "source",
+    ) -> Folder:
+        return write_folder(tmp_path / name, config, dtype, stacked=stacked, shards=shards)
+
+    return make
+
+
+@pytest.fixture
+def write_gguf() -> WriteGguf:
+    """write_gguf(path, metadata, {name: (type, raw bytes, shape with rows first)})."""
+    return gguf_file
+
+
+def write_folder(
+    path: Path, config: Mapping[str, Any], dtype: str, *, stacked: bool = False, shards: int = 1
+) -> Folder:
+    print(f"EDGERT_TEST_SEED={SEED}")
+    rng = np.random.default_rng(SEED)
+    weights = {name: _values(rng, shape, dtype) for name, shape in llama_shapes(config)}
+    path.mkdir(parents=True)
+    (path / "config.json").write_text(json.dumps(dict(config)))
+    (path / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 3]}))
+    (path / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    stored = stack_experts(weights, config) if stacked else weights
+    names = list(stored)
+    files = [names[i::shards] for i in range(shards)]
+    if shards == 1:
+        safetensors_file(path / "model.safetensors", stored)
+    else:
+        index = {}
+        for i, part in enumerate(files):
+            file = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"
+            safetensors_file(path / file, {name: stored[name] for name in part})
+            index |= dict.fromkeys(part, file)
+        (path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    return Folder(path, dict(config), weights)
+
+
+def llama_shapes(c: Mapping[str, Any]) -> list[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of a Llama checkpoint, or of a Qwen3-MoE one if the config has experts."""
+    hidden, inner = c["hidden_size"], c["intermediate_size"]
+    q, kv = c["num_attention_heads"] * c["head_dim"], c["num_key_value_heads"] * c["head_dim"]
+    shapes: list[tuple[str, tuple[int, ...]]] = [("model.embed_tokens.weight", (c["vocab_size"], hidden))]
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}"
+        shapes += [(f"{p}.{norm}.weight", (hidden,)) for norm in ("input_layernorm", "post_attention_layernorm")]
+        shapes += [
+            (f"{p}.self_attn.{n}_proj.weight", s)
+            for n, s in zip("qkvo", ((q, hidden), (kv, hidden), (kv, hidden), (hidden, q)), strict=True)
+        ]
+        mlps = [f"{p}.mlp"]
+        if experts := c.get("num_experts"):
+            shapes += [(f"{p}.self_attn.{n}_norm.weight", (c["head_dim"],)) for n in "qk"]
+            shapes.append((f"{p}.mlp.gate.weight", (experts, hidden)))
+            inner = c["moe_intermediate_size"]
+            mlps = [f"{p}.mlp.experts.{e}" for e in range(experts)]
+        for mlp in mlps:
+            shapes += [(f"{mlp}.gate_proj.weight", (inner, hidden)), (f"{mlp}.up_proj.weight", (inner, hidden))]
+            shapes.append((f"{mlp}.down_proj.weight", (hidden, inner)))
+    shapes.append(("model.norm.weight", (hidden,)))
+    return shapes if c["tie_word_embeddings"] else [*shapes, ("lm_head.weight", (c["vocab_size"], hidden))]
+
+
+def stack_experts(weights: Weights, c: Mapping[str, Any]) -> Weights:
+    """The spelling of transformers 5: gate over up, all experts in one tensor."""
+    stored = {name: w for name, w in weights.items() if ".experts." not in name}
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}.mlp.experts"
+        each = [[weights[f"{p}.{e}.{m}_proj.weight"] for m in ("gate", "up", "down")] for e in range(c["num_experts"])]
+        stored[f"{p}.gate_up_proj"] = np.stack([np.concatenate([gate, up]) for gate, up, _ in each])
+        stored[f"{p}.down_proj"] = np.stack([down for _, _, down in each])
+    return stored
+
+
+def safetensors_file(path: Path, weights: Mapping[str, np.ndarray]) -> None:
+    header: dict[str, Any] = {}
+    offset = 0
+    for name, w in weights.items():
+        header[name] = {
+            "dtype": _DTYPES[w.dtype.name],
+            "shape": list(w.shape),
+            "data_offsets": [offset, offset + w.nbytes],
+        }
+        offset += w.nbytes
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(w.tobytes() for w in weights.values()))
+
+
+def gguf_file(
+    path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[str, np.ndarray, tuple[int, ...]]]
+) -> Path:
+    """GGUF version 3, little-endian, aligned to 32."""
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
+    for key, value in metadata.items():
+        out += _gguf_string(key) + _gguf_value(value)
+    offset, blobs = 0, []
+    for name, (kind, raw, shape) in tensors.items():
+        blob = raw.tobytes()
+        out += _gguf_string(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *reversed(shape))
+        out += struct.pack("<IQ", _GGUF_TYPES[kind], offset)
+        blobs.append(blob + bytes(-len(blob) % 32))
+        offset += len(blobs[-1])
+    out += bytes(-len(out) % 32)
+    path.write_bytes(out + b"".join(blobs))
+    return path
+
+
+def _gguf_string(text: str) -> bytes:
+    return struct.pack("<Q", len(text.encode())) + text.encode()
+
+
+def _gguf_value(value: Any) -> bytes:
+    if isinstance(value, str):
+        return struct.pack("<I", 8) + _gguf_string(value)
+    if isinstance(value, bool):
+        return struct.pack("<I?", 7, value)
+    if isinstance(value, int):
+        return struct.pack("<II", 4, value)
+    if isinstance(value, float):
+        return struct.pack("<If", 6, value)
+    items = [_gguf_value(item) for item in value]
+    return struct.pack("<I", 9) + items[0][:4] + struct.pack("<Q", len(items)) + b"".join(item[4:] for item in items)
+
+
+def _values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    values = (rng.standard_normal(shape) * (0.1 if len(shape) == 2 else 1.0)).astype(np.float32)
+    if dtype == "uint16":
+        return (values.view(np.uint32) >> 16).astype(np.uint16)
+    return values.astype(dtype)
