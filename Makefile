@@ -45,8 +45,10 @@ neon:
 # Mutated files through the Python readers and the C++ store, in a build with address and undefined-behaviour checks.
 fuzz:
 	cd / && $(PYTHON) -c 'import edgert._core' 2>/dev/null || $(MAKE) -C $(CURDIR) dev
-	$(CONFIGURE) -B build/fuzz -DEDGERT_SANITIZE=address,undefined -DEDGERT_OUTPUT_DIR=$(CURDIR)/build/fuzz/module
+	$(CONFIGURE) -B build/fuzz -DEDGERT_SANITIZE=address,undefined -DEDGERT_FUZZ=ON -DEDGERT_TESTS=OFF \
+	  -DEDGERT_OUTPUT_DIR=$(CURDIR)/build/fuzz/module
 	cmake --build build/fuzz --parallel $(JOBS)
+	build/fuzz/edgert_fuzz_store $$(($(FUZZ_SECONDS) / 4)) $(FUZZ_SEED)
 	$(PYTHON) tests/fuzz/mutate.py --module build/fuzz/module --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 
 bench:

@@ -2,7 +2,8 @@
 
 A llama-1b in p4 (benchmarks/synth.py makes it, where --model is not given). The bandwidth is measured before, between
 and after the decoding runs of the same process; bytes are counted as 4.25 bits (p4) for each weight that a token
-touches. Memory: resident set after decoding, less that after `import edgert`, against file + KV cache.
+touches. Memory: what a process that fills the context has resident, less what `import edgert` had, against the file
+and the KV cache of that context.
 
     python benchmarks/decode_bandwidth.py --threads 2
 """
@@ -16,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _common import import_tree, report
+from _common import import_tree, report, run_child
 
 import_tree()
 import synth  # noqa: E402
@@ -28,13 +29,6 @@ from edgert.quant import format as formats  # noqa: E402
 BANDWIDTH_BYTES = 1 << 30
 PROMPT_TOKENS = 16
 WARM_TOKENS = 8
-
-
-def resident_bytes() -> int:
-    """Resident set of this process now."""
-    import psutil
-
-    return int(psutil.Process().memory_info().rss)
 
 
 def touched_weights(config: dict[str, Any]) -> int:
@@ -58,30 +52,28 @@ def weight_file_bytes(model: Path) -> int:
 
 def measure(model: Path, bits: float, *, threads: int, tokens: int, rounds: int, context: int) -> dict[str, Any]:
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    resident_before = resident_bytes()
     ids = list(range(100, 100 + PROMPT_TOKENS))
     rates: list[float] = []
     load_begin = time.perf_counter()
     with edgert.load(model, threads=threads, context=context) as llm:
         load_s = time.perf_counter() - load_begin
         list(llm.stream(ids, max_tokens=WARM_TOKENS, temperature=0, ignore_eos=True))
-        resident_after = resident_bytes()  # before the bandwidth is measured: that takes memory of its own
         bandwidths = [_core.read_bandwidth(threads, BANDWIDTH_BYTES)]
         for _ in range(rounds):
             stream = llm.stream(ids, max_tokens=tokens + WARM_TOKENS, temperature=0.8, seed=1, ignore_eos=True)
             times = [time.perf_counter() for _ in stream]
             rates.append((len(times) - WARM_TOKENS) / (times[-1] - times[WARM_TOKENS - 1]))
-            resident_after = max(resident_after, resident_bytes())
             bandwidths.append(_core.read_bandwidth(threads, BANDWIDTH_BYTES))
     token_bytes = touched_weights(config) * bits / 8
     rate, bandwidth = statistics.median(rates), statistics.median(bandwidths)
+    resident = run_child(sys.executable, "_memory.py", model, threads, context)["resident_over_import_bytes"]
     allowed = weight_file_bytes(model) + kv_bytes(config, context)
     return {
         "threads": threads, "tokens_per_s": rate, "rates": rates, "token_bytes": token_bytes,
         "bandwidths_gb_s": bandwidths,
         "share": rate * token_bytes / 1e9 / bandwidth, "load_s": load_s, "file_bytes": weight_file_bytes(model),
-        "kv_bytes": kv_bytes(config, context), "resident_over_import_bytes": resident_after - resident_before,
-        "resident_ratio": (resident_after - resident_before) / allowed,
+        "kv_bytes": kv_bytes(config, context), "resident_over_import_bytes": resident,
+        "resident_ratio": resident / allowed,
     }  # fmt: skip
 
 

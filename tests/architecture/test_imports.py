@@ -39,6 +39,7 @@ PYTHON_PACKAGES: dict[str, set[str]] = {
     "jinja2": {"chat"},
     "safetensors": {"convert", "files"},
     "huggingface_hub": {"files", "cli"},
+    "typing_extensions": {"llm", "cli", "engine"},  # under TYPE_CHECKING only
 }
 OLDEST_PYTHON = (3, 10)
 STANDARD = sys.stdlib_module_names
