@@ -99,7 +99,7 @@ std::int8_t* Executor::codes(std::int32_t buffer, std::int32_t r) const {
 
 float* Executor::scales(std::int32_t buffer, std::int32_t r) const {
   const Buffer& b = plan_.buffers[at(buffer)];
-  return arena_.as<float>(static_cast<std::size_t>(b.offset + b.scales_offset)) + std::int64_t{r} * (b.stride / kGroupColumns);
+  return arena_.as<float>(static_cast<std::size_t>(b.offset + b.scales_offset)) + std::int64_t{r} * (b.stride / b.scale_columns);
 }
 
 GroupSums* Executor::sums(std::int32_t buffer, std::int32_t r) const {
@@ -108,15 +108,17 @@ GroupSums* Executor::sums(std::int32_t buffer, std::int32_t r) const {
 }
 
 void Executor::quantize_row(std::int32_t from, std::int32_t to, std::int32_t r) const {
-  kernels_.quantize(row(from, r), plan_.buffers[at(from)].width, codes(to, r), scales(to, r), sums(to, r));
+  kernels_.quantize(row(from, r), plan_.buffers[at(from)].width, plan_.buffers[at(to)].scale_columns, codes(to, r), scales(to, r), sums(to, r));
 }
 
-LinearInput Executor::linear_input(std::int32_t values, std::int32_t quantized, std::int32_t tokens) const {
+LinearInput Executor::linear_input(std::int32_t values, const std::int32_t (&codes_of)[2], Format format,
+                                   std::int32_t tokens) const {
   LinearInput x;
   x.values = row(values, 0);
   x.values_stride = stride(values);
   x.tokens = tokens;
-  if (quantized >= 0) {
+  if (const int i = codes_index(format); i >= 0) {
+    const std::int32_t quantized = codes_of[i];
     x.codes = codes(quantized, 0);
     x.scales = scales(quantized, 0);
     x.sums = sums(quantized, 0);
@@ -212,7 +214,7 @@ void Executor::run_step(const Step& step, std::size_t index, int thread, bool al
 void Executor::linear(const Step& step, std::size_t index) {
   const Node& node = graph_.nodes[at(step.node)];
   const WeightPin weight(store_, node.weights[0]);
-  const LinearInput x = linear_input(step.in[0], step.quantized, num_rows(step.rows));
+  const LinearInput x = linear_input(step.in[0], step.quantized, weight.view().format, num_rows(step.rows));
   LinearOutput y{.y = row(step.out, 0), .stride = stride(step.out)};
   if (node.weights.size() == 2) y.bias = reinterpret_cast<const float*>(store_.pin(node.weights[1]).parts[0]);
   const auto kernel = kernels_.linear[static_cast<int>(weight.view().format)];

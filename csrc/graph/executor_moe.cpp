@@ -64,20 +64,19 @@ void Executor::moe_linear(const Step& step, std::size_t index, bool is_down) {
   const std::int32_t rows = is_down ? node.width : a.intermediate_size;
   const std::int32_t chunks = (rows + kStripRows * kExpertStrips - 1) / (kStripRows * kExpertStrips);
   const std::int32_t matrices = is_down ? 1 : 2;
-  const LinearInput all = is_down ? linear_input(moe.gate, moe.act, 0) : linear_input(step.in[0], step.quantized, 0);
   for_chunks(index, a.num_experts * matrices * chunks, 1, false, [&](std::int32_t item, std::int32_t) {
     const std::int32_t expert = item / (matrices * chunks);
     const std::int32_t tokens = first[expert + 1] - first[expert];
     if (tokens == 0) return;
     const std::int32_t matrix = item / chunks % matrices, chunk = item % chunks;
     const WeightPin weight(store_, node.weights[at(3 * expert + (is_down ? 2 : matrix))]);
-    LinearInput x = all;
-    x.tokens = tokens;
+    const Format format = weight.view().format;
+    LinearInput x = is_down ? linear_input(moe.gate, moe.act, format, tokens) : linear_input(step.in[0], step.quantized, format, tokens);
     if (is_down) {
       x.values += first[expert] * x.values_stride;
       if (x.codes != nullptr) {
         x.codes += first[expert] * x.codes_stride;
-        x.scales += first[expert] * x.group_stride;
+        x.scales += first[expert] * x.group_stride * (kGroupColumns / spec(format).activation_columns);
         x.sums += first[expert] * x.group_stride;
       }
     } else {
@@ -85,7 +84,7 @@ void Executor::moe_linear(const Step& step, std::size_t index, bool is_down) {
     }
     const std::int32_t out = is_down ? moe.down : matrix == 0 ? moe.gate : moe.up;
     const LinearOutput y{.y = row(out, first[expert]), .stride = stride(out), .bias = nullptr};
-    kernels_.linear[static_cast<int>(weight.view().format)](
+    kernels_.linear[static_cast<int>(format)](
         weight.view(), x, y, chunk * kExpertStrips, std::min(weight.view().strips, (chunk + 1) * kExpertStrips));
   });
 }
@@ -98,7 +97,8 @@ void Executor::moe_act(const Step& step, std::size_t index) {
   for_chunks(index, total, std::max(1, total / (pool_.num_threads() * 4)), alone, [&](std::int32_t begin, std::int32_t end) {
     for (std::int32_t slot = begin; slot < end; ++slot) {
       kernels_.silu_mul(row(moe.gate, slot), row(moe.up, slot), row(moe.gate, slot), round_up(a.intermediate_size, kStripRows));
-      if (moe.act >= 0) quantize_row(moe.gate, moe.act, slot);
+      for (const std::int32_t act : moe.act)
+        if (act >= 0) quantize_row(moe.gate, act, slot);
     }
   });
 }

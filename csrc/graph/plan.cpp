@@ -59,26 +59,27 @@ class Compiler {
     return static_cast<std::int32_t>(plan_.buffers.size()) - 1;
   }
 
-  std::int32_t add_quantized_buffer(Rows rows, std::int32_t width, std::int32_t top_k = 1) {
+  std::int32_t add_quantized_buffer(Rows rows, std::int32_t width, int index, std::int32_t top_k = 1) {
     Buffer b{.rows = rows, .width = width, .stride = static_cast<std::int32_t>(round_up(width, kGroupColumns))};
+    b.scale_columns = index == 0 ? kGroupColumns : kGroupColumns / 2;
     const std::int64_t count = row_count(rows, top_k), groups = b.stride / kGroupColumns;
     b.scales_offset = round_up(count * b.stride, kBufferAlignment);
-    b.sums_offset = b.scales_offset + round_up(count * groups * 4, kBufferAlignment);
+    b.sums_offset = b.scales_offset + round_up(count * (b.stride / b.scale_columns) * 4, kBufferAlignment);
     b.num_bytes = b.sums_offset + count * groups * static_cast<std::int64_t>(sizeof(GroupSums));
     plan_.buffers.push_back(b);
     return static_cast<std::int32_t>(plan_.buffers.size()) - 1;
   }
 
-  bool is_quantized(WeightId id) const { return !spec(store_.describe(id).format).is_float; }
+  int reads(WeightId id) const { return codes_index(store_.describe(id).format); }
 
   // The codes of a value, made once for all the matrices that read it.
-  std::int32_t quantized(std::int32_t buffer) {
-    const auto it = codes_.find(buffer);
+  std::int32_t quantized(std::int32_t buffer, int index) {
+    const auto it = codes_.find({buffer, index});
     if (it != codes_.end()) return it->second;
     const Rows rows = plan_.buffers[static_cast<std::size_t>(buffer)].rows;
-    const std::int32_t codes = add_quantized_buffer(rows, plan_.buffers[static_cast<std::size_t>(buffer)].width);
+    const std::int32_t codes = add_quantized_buffer(rows, plan_.buffers[static_cast<std::size_t>(buffer)].width, index);
     push({.kind = StepKind::quantize, .in = {buffer, -1, -1}, .out = codes, .rows = rows});
-    codes_[buffer] = codes;
+    codes_[{buffer, index}] = codes;
     return codes;
   }
 
@@ -98,7 +99,8 @@ class Compiler {
   std::int32_t output(std::int32_t node, Rows rows, std::int32_t reusable = -1, std::int32_t reusable_node = -1) {
     if (node == graph_.output) return kLogits;
     if (reusable >= 0 && last_use_[static_cast<std::size_t>(reusable_node)] == node) {
-      codes_.erase(reusable);
+      codes_.erase({reusable, 0});
+      codes_.erase({reusable, 1});
       return reusable;
     }
     return add_buffer(rows, graph_.nodes[static_cast<std::size_t>(node)].width);
@@ -132,7 +134,7 @@ class Compiler {
       case Op::linear:
         step.kind = StepKind::linear;
         step.is_parallel_alone = true;
-        if (is_quantized(n.weights[0])) step.quantized = quantized(step.in[0]);
+        if (const int i = reads(n.weights[0]); i >= 0) step.quantized[i] = quantized(step.in[0], i);
         step.out = output(index, rows);
         break;
       case Op::attention: {
@@ -157,11 +159,6 @@ class Compiler {
     const std::int32_t k = n.attributes.top_k, size = n.attributes.intermediate_size;
     const Rows rows = step.rows;
     const Rows slots = rows == Rows::tokens ? Rows::token_experts : Rows::logit_experts;
-    bool reads_codes = false, down_reads_codes = false;
-    for (std::size_t e = 0; e < n.weights.size(); e += 3) {
-      reads_codes |= is_quantized(n.weights[e]) || is_quantized(n.weights[e + 1]);
-      down_reads_codes |= is_quantized(n.weights[e + 2]);
-    }
     MoePlan moe;
     moe.experts = add_buffer(rows, k);
     moe.weights = add_buffer(rows, k);
@@ -170,9 +167,13 @@ class Compiler {
     moe.ranges = add_buffer(rows, n.attributes.num_experts + 2);
     moe.gate = add_buffer(slots, size, k);
     moe.up = add_buffer(slots, size, k);
-    if (down_reads_codes) moe.act = add_quantized_buffer(slots, size, k);
     moe.down = add_buffer(slots, n.width, k);
-    step.quantized = reads_codes ? quantized(step.in[0]) : -1;
+    for (std::size_t w = 0; w < n.weights.size(); ++w) {
+      const int i = reads(n.weights[w]);
+      if (i < 0) continue;
+      if (w % 3 != 2) step.quantized[i] = quantized(step.in[0], i);
+      if (w % 3 == 2 && moe.act[i] < 0) moe.act[i] = add_quantized_buffer(slots, size, i, k);
+    }
     step.moe = static_cast<std::int32_t>(plan_.moes.size());
     plan_.moes.push_back(moe);
     const std::int32_t out = output(index, rows);
@@ -210,13 +211,13 @@ class Compiler {
           read(m.experts), write(m.slots), write(m.slot_rows), write(m.ranges);
           break;
         case StepKind::moe_gate_up:
-          read(s.in[0]), read(s.quantized), read(m.slot_rows), read(m.ranges), write(m.gate), write(m.up);
+          read(s.in[0]), read(s.quantized[0]), read(s.quantized[1]), read(m.slot_rows), read(m.ranges), write(m.gate), write(m.up);
           break;
         case StepKind::moe_act:
-          read(m.up), write(m.gate), write(m.act);
+          read(m.up), write(m.gate), write(m.act[0]), write(m.act[1]);
           break;
         case StepKind::moe_down:
-          read(m.gate), read(m.act), read(m.ranges), write(m.down);
+          read(m.gate), read(m.act[0]), read(m.act[1]), read(m.ranges), write(m.down);
           break;
         default:
           read(m.down), read(m.slots), read(m.weights), write(s.out);
@@ -225,7 +226,7 @@ class Compiler {
       return out;
     }
     for (const std::int32_t b : s.in) read(b);
-    read(s.quantized);
+    for (const std::int32_t b : s.quantized) read(b);
     write(s.out);
     if (s.kind == StepKind::store_kv) write(kKV);
     if (s.kind == StepKind::attention) read(kKV);
@@ -304,7 +305,7 @@ class Compiler {
   std::int32_t last_attention_ = -1;
   std::vector<std::int32_t> last_use_;               // last node that reads a node's value
   std::vector<std::int32_t> value_;                  // buffer of a node's value
-  std::map<std::int32_t, std::int32_t> codes_;       // float buffer -> its quantised buffer
+  std::map<std::pair<std::int32_t, int>, std::int32_t> codes_;  // (float buffer, codes_index) -> quantised buffer
   std::map<std::int32_t, std::int32_t> gathered_;    // node -> buffer of its gathered rows
 };
 

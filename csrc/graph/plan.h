@@ -31,25 +31,32 @@ enum class StepKind : std::uint8_t {
 // Whose rows a buffer has: every token, the tokens whose logits are asked for, or top_k for each of either.
 enum class Rows : std::uint8_t { tokens, logits, token_experts, logit_experts };
 
-// A range of the arena. float32: [rows][stride]. Quantised: codes [rows][stride], then scales, then sums [rows][stride / 64].
+// A range of the arena. float32: [rows][stride]. Quantised: codes [rows][stride], then scales [rows][stride / scale_columns],
+// then sums [rows][stride / 64].
 struct Buffer {
   Rows rows = Rows::tokens;
   std::int32_t width = 0;   // values of a row
   std::int32_t stride = 0;  // width rounded up to 64
   std::int64_t num_bytes = 0;
   std::int64_t offset = 0;
+  std::int32_t scale_columns = 0;                   // quantised buffers: columns that share a scale
   std::int64_t scales_offset = 0, sums_offset = 0;  // quantised buffers, from `offset`
   std::int32_t first_step = 0, last_step = 0;
 };
 
-struct MoePlan;
+// Index of Step::quantized that a weight format reads; -1: it reads floats.
+inline int codes_index(Format format) {
+  const int columns = spec(format).activation_columns;
+  return columns == 0 ? -1 : columns == kGroupColumns ? 0 : 1;
+}
 
 struct Step {
   StepKind kind = StepKind::embed;
   std::int32_t node = -1;
   std::int32_t in[3] = {-1, -1, -1};  // buffers
   std::int32_t out = -1;              // buffer; kLogits for the logits
-  std::int32_t quantized = -1;        // linear, moe: the input's codes, or -1 when only float weights read it
+  // linear, moe: the input's codes with a scale for 64 and for 32 columns, or -1 where no weight reads them.
+  std::int32_t quantized[2] = {-1, -1};
   std::int32_t moe = -1;              // index into Plan::moes
   Rows rows = Rows::tokens;
   bool is_parallel_alone = false;  // worth all threads even for one token
@@ -64,7 +71,8 @@ struct MoePlan {
   std::int32_t slots = -1;       // int32 [rows][top_k]: where the pair's result lies
   std::int32_t slot_rows = -1;   // int32 [rows * top_k]: which row a slot reads, experts in ascending order
   std::int32_t ranges = -1;      // int32 [num_experts + 1]: first slot of each expert, then the number of active ones
-  std::int32_t gate = -1, up = -1, act = -1, down = -1;  // float32 [rows * top_k][...]; act: codes of silu(gate) * up
+  std::int32_t gate = -1, up = -1, down = -1;  // float32 [rows * top_k][...]
+  std::int32_t act[2] = {-1, -1};              // codes of silu(gate) * up, as Step::quantized
 };
 
 struct Plan {

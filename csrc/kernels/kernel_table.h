@@ -20,7 +20,7 @@ struct GroupSums {
 // M input vectors. Quantised weights read codes, scales and sums; float weights read values.
 struct LinearInput {
   const std::int8_t* codes = nullptr;  // [vectors][codes_stride], 64-byte aligned rows, columns beyond K are 0
-  const float* scales = nullptr;       // [vectors][group_stride]
+  const float* scales = nullptr;       // [vectors][group_stride * (64 / activation_columns of the format)]
   const GroupSums* sums = nullptr;     // [vectors][group_stride]
   const float* values = nullptr;       // [vectors][values_stride], values_stride >= K rounded up to 16, pad is 0
   std::int64_t codes_stride = 0, group_stride = 0, values_stride = 0;
@@ -62,8 +62,11 @@ struct KernelTable {
   // One row of W as float32: y[cols rounded up to 16], pad 0.
   void (*dequantize_row[kNumFormats])(const WeightView& w, int row, float* y);
 
-  // One vector of `cols` values to int8 groups; codes are written up to cols rounded up to 64.
-  void (*quantize)(const float* x, int cols, std::int8_t* codes, float* scales, GroupSums* sums);
+  // One vector of `cols` values to int8; codes are written up to cols rounded up to 64. A scale serves scale_columns
+  // columns, 64 or 32: scales[ceil(cols / 64) * (64 / scale_columns)]. A format says which it reads
+  // (FormatSpec::activation_columns): 32 where its own scales change every 32 columns and the float line runs there anyway
+  // (q8_0, q4_0: half the error of 64 for free), else 64. The rule is that of docs/numerics.md section 1 for either width.
+  void (*quantize)(const float* x, int cols, int scale_columns, std::int8_t* codes, float* scales, GroupSums* sums);
   // y = x / sqrt(mean(x^2) + eps) * weight. In place is allowed.
   void (*rms_norm)(const float* x, const float* weight, float eps, int cols, float* y);
   // Rotates num_heads heads of one token in place, half-split pairs (i, i + rotary_dim / 2); cos, sin: [rotary_dim / 2].

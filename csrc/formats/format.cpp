@@ -1,0 +1,47 @@
+#include "formats/format.h"
+
+#include <cstring>
+
+namespace edgert {
+namespace {
+
+constexpr std::int64_t ceil_div(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
+
+// In the order of enum Format. Bytes of a float format's part 0: one element.
+constexpr FormatSpec kSpecs[kNumFormats] = {
+    {"f32", true, 1, 4, 0, 1, {"value"}, {4}, {1}},
+    {"f16", true, 1, 2, 0, 1, {"value"}, {2}, {1}},
+    {"bf16", true, 1, 2, 0, 1, {"value"}, {2}, {1}},
+    {"q8_0", false, 32, 34, 32, 2, {"scale", "byte"}, {64, 1024}, {1, 1}},
+    {"q4_0", false, 32, 18, 32, 2, {"scale", "nibble"}, {64, 512}, {1, 1}},
+    {"q4_k", false, 256, 144, 64, 4, {"superscale", "subscale", "submin", "nibble"}, {64, 32, 32, 512}, {4, 1, 1, 1}},
+    {"q6_k", false, 256, 210, 64, 4, {"superscale", "subscale", "nibble", "field"}, {32, 64, 512, 256}, {4, 1, 1, 1}},
+    {"p2", false, 0, 0, 64, 2, {"scale", "field"}, {32, 256}, {1, 1}},
+    {"p3", false, 0, 0, 64, 3, {"scale", "field", "plane1"}, {32, 256, 128}, {1, 1, 1}},
+    {"p4", false, 0, 0, 64, 4, {"scale", "field", "plane1", "plane2"}, {32, 256, 128, 128}, {1, 1, 1, 1}},
+    {"p8", false, 0, 0, 64, 2, {"scale", "byte"}, {32, 1024}, {1, 1}},
+};
+
+}  // namespace
+
+const FormatSpec& spec(Format format) { return kSpecs[static_cast<int>(format)]; }
+
+bool format_from_name(const char* name, Format& out) {
+  for (int i = 0; i < kNumFormats; ++i) {
+    if (std::strcmp(kSpecs[i].name, name) == 0) {
+      out = static_cast<Format>(i);
+      return true;
+    }
+  }
+  return false;
+}
+
+std::int64_t part_bytes(Format format, int part, std::int64_t rows, std::int64_t cols) {
+  const FormatSpec& s = spec(format);
+  if (part >= s.num_parts) return 0;
+  if (s.is_float) return rows * cols * s.part_bytes[0];
+  const std::int64_t groups = ceil_div(cols, kGroupColumns);
+  return ceil_div(rows, kStripRows) * ceil_div(groups, s.part_groups[part]) * s.part_bytes[part];
+}
+
+}  // namespace edgert
