@@ -121,8 +121,12 @@ def open_model(path: str | os.PathLike[str]) -> Model:
     )
 
 
-def load_weights(model: Model, store: _core.WeightStore, progress: Progress | None = None) -> None:
+def load_weights(
+    model: Model, store: _core.WeightStore, progress: Progress | None = None, *, threads: int | None = None
+) -> None:
     """Adds every weight of the model to the store and reads them; progress(done, total) in bytes.
+
+    threads: that read and pack (None: one for each CPU).
 
     Raises FileFormatError if the core finds a range that is not in the file, OutOfMemoryError.
     """
@@ -139,11 +143,11 @@ def load_weights(model: Model, store: _core.WeightStore, progress: Progress | No
                 source.rows,
                 source.cols,
                 [(files[file], offset, length) for file, offset, length in source.ranges()],
+                is_packed=bool(source.entry.parts),
                 unpermute_heads=source.heads,
-                is_vector=source.is_vector,
             )
         name = str(model.checkpoint.path)
-        store.load(progress)
+        store.load(threads or os.cpu_count() or 1, progress)
     except MemoryError:
         raise OutOfMemoryError(
             f"{model.checkpoint.path}: the weights take {model.num_bytes} bytes, more than there is; "
