@@ -1,0 +1,185 @@
+"""Conversions from GGUF: blocks are taken over, rows and experts get Hugging Face meaning, the vocabulary stays."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from edgert.convert import convert
+from edgert.errors import UnsupportedFormatError
+from edgert.files import open_checkpoint
+from edgert.loader import open_model
+from edgert.quant import format as formats
+from edgert.quant.quantizers import quantizer
+
+from .conftest import LLAMA, llama_shapes
+from .test_convert import stored, values
+
+NAMES = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+CONFIG = LLAMA | {"hidden_size": 256, "head_dim": 64, "intermediate_size": 512}
+HEADS = {"attn_q": 4, "attn_k": 2}
+METADATA = {
+    "general.architecture": "llama",
+    "llama.block_count": 2,
+    "llama.context_length": 128,
+    "llama.embedding_length": 256,
+    "llama.feed_forward_length": 512,
+    "llama.attention.head_count": 4,
+    "llama.attention.head_count_kv": 2,
+    "llama.attention.layer_norm_rms_epsilon": 1e-5,
+    "llama.rope.dimension_count": 64,
+    "llama.rope.freq_base": 10000.0,
+}
+
+
+def gguf_name(name: str) -> str:
+    stem, _, kind = name.rpartition(".")
+    if stem.startswith("model.layers."):
+        _, _, layer, inner = stem.split(".", 3)
+        return f"blk.{layer}.{NAMES[inner]}.{kind}"
+    return f"{NAMES[stem]}.{kind}"
+
+
+def permuted(rows: np.ndarray, heads: int) -> np.ndarray:
+    """As llama.cpp's converter writes q and k: the two halves of each head interleaved."""
+    n, width = rows.shape
+    return rows.reshape(heads, 2, n // heads // 2, width).swapaxes(1, 2).reshape(n, width)
+
+
+@pytest.fixture
+def make_gguf(tmp_path, write_gguf):
+    """make_gguf(kind, metadata={}) -> (path, {HF name: file bytes [rows, row_bytes] in HF order})."""
+
+    def make(kind: str, metadata=METADATA):
+        rng = np.random.default_rng(3)
+        raws, tensors = {}, {}
+        for name, shape in llama_shapes(CONFIG):
+            x = (rng.standard_normal(shape) * 0.1).astype(np.float32)
+            stored_kind = kind if len(shape) == 2 else "f32"
+            raws[name] = raw = blocks(stored_kind, x) if len(shape) == 2 else x.view(np.uint8).reshape(1, -1)
+            inner = gguf_name(name).split(".")[-2]
+            tensors[gguf_name(name)] = (stored_kind, permuted(raw, HEADS[inner]) if inner in HEADS else raw, shape)
+        return write_gguf(tmp_path / "model.gguf", metadata, tensors), raws
+
+    return make
+
+
+def blocks(kind: str, x: np.ndarray) -> np.ndarray:
+    """File bytes of a matrix. Blocks: random codes under small scales; what they stand for does not matter here."""
+    if kind == "f32":
+        return x.view(np.uint8).reshape(len(x), -1)
+    if kind == "f16":
+        return x.astype(np.float16).view(np.uint8).reshape(len(x), -1)
+    size, columns, places = {
+        "q8_0": (34, 32, (0,)),
+        "q4_0": (18, 32, (0,)),
+        "q4_k": (144, 256, (0, 2)),
+        "q6_k": (210, 256, (208,)),
+        "q5_k": (176, 256, (0, 2)),
+    }[kind]
+    rng = np.random.default_rng(x.size)
+    raw = rng.integers(0, 256, (len(x), x.shape[1] // columns, size), dtype=np.uint8)
+    for place in places:
+        raw[:, :, place : place + 2] = np.array([1e-3], np.float16).view(np.uint8)
+    return raw.reshape(len(x), -1)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "q8_0", "q4_0", "q4_k", "q6_k"])
+def test_blocks_are_taken_over_in_hugging_face_order(make_gguf, tmp_path, kind):
+    path, raws = make_gguf(kind)
+    convert(path, tmp_path / "out")
+    for name, raw in raws.items():
+        found, matrix = stored(tmp_path / "out", name)
+        cols = 256 if not name.endswith("down_proj.weight") else 512
+        expected = formats.get(found).decode(raw, cols)
+        assert found == (kind if "norm" not in name else "f32")
+        assert np.array_equal(matrix.codes, expected.codes), name
+        for a, b in zip(matrix.scales, expected.scales, strict=True):
+            assert np.array_equal(a, b), name
+
+
+@pytest.mark.parametrize("kind", ["f16", "q8_0", "q4_k"])
+def test_blocks_are_quantised_again_when_asked(make_gguf, tmp_path, kind):
+    path, raws = make_gguf(kind)
+    convert(path, tmp_path / "out", quant="p4")
+    for name in ("model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.up_proj.weight"):
+        made = formats.get(kind)
+        floats = made.dequantize(made.decode(raws[name], 256))
+        expected = formats.get("p4").dequantize(quantizer("p4")(floats))
+        assert np.array_equal(values(tmp_path / "out", name), expected)
+
+
+def test_blocks_of_the_target_are_not_rounded_twice(make_gguf, tmp_path):
+    path, raws = make_gguf("q4_0")
+    convert(path, tmp_path / "out", quant="q4_0")
+    _, matrix = stored(tmp_path / "out", "model.layers.0.mlp.gate_proj.weight")
+    expected = formats.get("q4_0").decode(raws["model.layers.0.mlp.gate_proj.weight"], 256)
+    assert np.array_equal(matrix.codes, expected.codes)
+
+
+def test_the_folder_is_a_model_with_the_same_configuration(make_gguf, tmp_path):
+    path, _ = make_gguf("f16")
+    convert(path, tmp_path / "out")
+    before, after = open_model(path), open_model(tmp_path / "out")
+    assert after.checkpoint.kind == "edgert"
+    assert after.graph.nodes == before.graph.nodes
+    assert after.graph.ropes == before.graph.ropes
+    assert after.stop_tokens == before.stop_tokens
+    assert after.context_length == before.context_length
+
+
+def test_a_type_that_is_not_supported_is_named_with_its_tensor(make_gguf, tmp_path):
+    path, _ = make_gguf("q5_k")
+    with pytest.raises(UnsupportedFormatError, match=r"q5_k"):
+        convert(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_vocabulary_survives(make_gguf, tmp_path):
+    from edgert.tokenizer.gguf import from_gguf
+
+    letters = [chr(c) for c in range(33, 127)] + ["Ġ"]
+    tokens = ["<s>", "</s>", *letters, "he", "ll", "hell", "Ġw", "<|end|>"]
+    tokens += [f"<extra{i}>" for i in range(300 - len(tokens))]
+    control = {0, 1, tokens.index("<|end|>")}
+    metadata = METADATA | {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [3 if i in control else 1 for i in range(len(tokens))],
+        "tokenizer.ggml.merges": ["h e", "l l", "he ll", "Ġ w"],
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.eos_token_id": 1,
+        "tokenizer.ggml.eot_token_id": tokens.index("<|end|>"),
+        "tokenizer.ggml.add_bos_token": True,
+        "tokenizer.chat_template": "{{ messages[0]['content'] }}",
+    }
+    path, _ = make_gguf("f16", metadata)
+    convert(path, tmp_path / "out", quant="p4")
+
+    import tokenizers
+
+    rebuilt = tokenizers.Tokenizer.from_file(str(tmp_path / "out/tokenizer.json"))
+    original = from_gguf(open_checkpoint(path).metadata)
+    assert original is not None
+    for text in ("hello world", "he said: hell!", "<|end|>x"):
+        assert rebuilt.encode(text).ids == original.encode(text, parse_special=True)
+    config = json.loads((tmp_path / "out/tokenizer_config.json").read_text())
+    assert config["chat_template"] == "{{ messages[0]['content'] }}"
+    assert (config["bos_token"], config["eos_token"]) == ("<s>", "</s>")
+    assert open_model(tmp_path / "out").stop_tokens == open_model(path).stop_tokens
+    assert tokens.index("<|end|>") in open_model(path).stop_tokens
