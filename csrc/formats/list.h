@@ -1,0 +1,27 @@
+// Every quantised format that the kernels know; one line each. Included inside the namespace of an instruction set,
+// after the vector types.
+#include "codes/dots.h"
+//
+#include "codes/byte.h"
+#include "codes/field_planes.h"
+#include "codes/nibble.h"
+#include "codes/nibble_field.h"
+#include "scales/group.h"
+#include "scales/half_group.h"
+#include "scales/super.h"
+#include "scales/super_min.h"
+//
+#include "formats/p2.h"
+#include "formats/p3.h"
+#include "formats/p4.h"
+#include "formats/p8.h"
+#include "formats/q4_0.h"
+#include "formats/q4_k.h"
+#include "formats/q6_k.h"
+#include "formats/q8_0.h"
+
+template <class... Formats>
+struct FormatList {};
+
+using GgmlFormats = FormatList<Q8_0, Q4_0, Q4_K, Q6_K>;
+using QuantizedFormats = FormatList<Q8_0, Q4_0, Q4_K, Q6_K, P2, P3, P4, P8>;

@@ -1,0 +1,18 @@
+// ggml q8_0: 32 columns with one f16 scale and signed bytes.
+struct Q8_0 {
+  static constexpr Format kFormat = Format::q8_0;
+  using Codes = ByteCodes;
+  using Scales = HalfGroupScales<0>;
+
+  static constexpr int kBlockColumns = 32;
+  struct Block {
+    std::uint16_t scale;
+    std::int8_t codes[32];
+  };
+  static_assert(sizeof(Block) == 34);
+
+  static inline int code(const Block& block, int column) { return block.codes[column]; }
+  static inline void put_scales(const Block& block, int index, int lane, std::uint8_t* const parts[]) {
+    Scales::put(parts, index / 2, index % 2, lane, block.scale);
+  }
+};

@@ -1,0 +1,222 @@
+// The vector types as plain loops: the specification that every other simd/*.h follows bit by bit.
+// Included inside the namespace of an instruction set; what each function means is written here and nowhere else.
+
+// Tuning: tokens of an integer tile, rows and tokens of a float tile, query rows and value vectors of attention.
+constexpr int kTileTokens = 4, kFloatRows = 4, kFloatTokens = 2, kAttentionRows = 4, kAttentionVectors = 1;
+constexpr int kPrefetchBytes = 2048;
+
+struct f32x16 {
+  float v[16];
+};
+struct i32x16 {
+  std::int32_t v[16];
+};
+// 16 rows (lanes of 4 bytes) x 4 neighbouring columns.
+struct Bytes {
+  std::uint8_t v[64];
+};
+
+#define EDGERT_LANES for (int i = 0; i < 16; ++i)
+
+// ---- float32, 16 lanes
+static inline f32x16 splat(float value) {
+  f32x16 r;
+  EDGERT_LANES r.v[i] = value;
+  return r;
+}
+static inline f32x16 zero() { return splat(0.0f); }
+static inline f32x16 load(const float* p) {
+  f32x16 r;
+  __builtin_memcpy(r.v, p, 64);
+  return r;
+}
+static inline void store(float* p, f32x16 a) { __builtin_memcpy(p, a.v, 64); }
+static inline f32x16 add(f32x16 a, f32x16 b) {
+  EDGERT_LANES a.v[i] = a.v[i] + b.v[i];
+  return a;
+}
+static inline f32x16 sub(f32x16 a, f32x16 b) {
+  EDGERT_LANES a.v[i] = a.v[i] - b.v[i];
+  return a;
+}
+static inline f32x16 mul(f32x16 a, f32x16 b) {
+  EDGERT_LANES a.v[i] = a.v[i] * b.v[i];
+  return a;
+}
+static inline f32x16 div(f32x16 a, f32x16 b) {
+  EDGERT_LANES a.v[i] = a.v[i] / b.v[i];
+  return a;
+}
+static inline f32x16 fma(f32x16 a, f32x16 b, f32x16 c) {
+  EDGERT_LANES c.v[i] = __builtin_fmaf(a.v[i], b.v[i], c.v[i]);
+  return c;
+}
+static inline f32x16 square_root(f32x16 a) {
+  EDGERT_LANES a.v[i] = __builtin_sqrtf(a.v[i]);
+  return a;
+}
+// The second operand if either is NaN.
+static inline f32x16 min(f32x16 a, f32x16 b) {
+  EDGERT_LANES a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i];
+  return a;
+}
+static inline f32x16 max(f32x16 a, f32x16 b) {
+  EDGERT_LANES a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
+  return a;
+}
+// a < b ? x : y, lane by lane; y where a or b is NaN.
+static inline f32x16 select_less(f32x16 a, f32x16 b, f32x16 x, f32x16 y) {
+  EDGERT_LANES x.v[i] = a.v[i] < b.v[i] ? x.v[i] : y.v[i];
+  return x;
+}
+static inline f32x16 load_f16(const std::uint16_t* p) {
+  f32x16 r;
+  EDGERT_LANES r.v[i] = float_from_f16(p[i]);
+  return r;
+}
+static inline f32x16 load_bf16(const std::uint16_t* p) {
+  f32x16 r;
+  EDGERT_LANES r.v[i] = float_from_bf16(p[i]);
+  return r;
+}
+static inline void store_f16(std::uint16_t* p, f32x16 a) { EDGERT_LANES p[i] = f16_from_float(a.v[i]); }
+// The tree of the contract: lane i + 8 is added to i, then i + 4, i + 2, i + 1.
+static inline float sum_lanes(f32x16 a) {
+  for (int half = 8; half >= 1; half /= 2) {
+    for (int i = 0; i < half; ++i) a.v[i] = a.v[i] + a.v[i + half];
+  }
+  return a.v[0];
+}
+static inline float max_lanes(f32x16 a) {
+  for (int half = 8; half >= 1; half /= 2) {
+    for (int i = 0; i < half; ++i) a.v[i] = a.v[i] > a.v[i + half] ? a.v[i] : a.v[i + half];
+  }
+  return a.v[0];
+}
+
+// ---- int32, 16 lanes; sums wrap
+static inline i32x16 splat_int(std::int32_t value) {
+  i32x16 r;
+  EDGERT_LANES r.v[i] = value;
+  return r;
+}
+static inline i32x16 bits(f32x16 a) {
+  i32x16 r;
+  __builtin_memcpy(r.v, a.v, 64);
+  return r;
+}
+static inline f32x16 from_bits(i32x16 a) {
+  f32x16 r;
+  __builtin_memcpy(r.v, a.v, 64);
+  return r;
+}
+static inline i32x16 add(i32x16 a, i32x16 b) {
+  EDGERT_LANES a.v[i] =
+      static_cast<std::int32_t>(static_cast<std::uint32_t>(a.v[i]) + static_cast<std::uint32_t>(b.v[i]));
+  return a;
+}
+static inline i32x16 sub(i32x16 a, i32x16 b) {
+  EDGERT_LANES a.v[i] =
+      static_cast<std::int32_t>(static_cast<std::uint32_t>(a.v[i]) - static_cast<std::uint32_t>(b.v[i]));
+  return a;
+}
+static inline i32x16 mul(i32x16 a, i32x16 b) {
+  EDGERT_LANES a.v[i] =
+      static_cast<std::int32_t>(static_cast<std::uint32_t>(a.v[i]) * static_cast<std::uint32_t>(b.v[i]));
+  return a;
+}
+static inline i32x16 max(i32x16 a, i32x16 b) {
+  EDGERT_LANES a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
+  return a;
+}
+static inline i32x16 and_int(i32x16 a, std::int32_t mask) {
+  EDGERT_LANES a.v[i] &= mask;
+  return a;
+}
+template <int kShift>
+static inline i32x16 shift_left(i32x16 a) {
+  EDGERT_LANES a.v[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(a.v[i]) << kShift);
+  return a;
+}
+static inline f32x16 to_float(i32x16 a) {
+  f32x16 r;
+  EDGERT_LANES r.v[i] = static_cast<float>(a.v[i]);
+  return r;
+}
+static inline i32x16 load_u8(const std::uint8_t* p) {
+  i32x16 r;
+  EDGERT_LANES r.v[i] = p[i];
+  return r;
+}
+static inline i32x16 load_s8(const std::uint8_t* p) {
+  i32x16 r;
+  EDGERT_LANES r.v[i] = static_cast<std::int8_t>(p[i]);
+  return r;
+}
+// The low byte of every lane.
+static inline void store_low_bytes(std::int8_t* p, i32x16 a) {
+  EDGERT_LANES p[i] = static_cast<std::int8_t>(a.v[i] & 0xff);
+}
+static inline std::int32_t max_lanes(i32x16 a) {
+  std::int32_t r = a.v[0];
+  EDGERT_LANES r = a.v[i] > r ? a.v[i] : r;
+  return r;
+}
+static inline std::int32_t sum_lanes(i32x16 a) {
+  std::uint32_t r = 0;
+  EDGERT_LANES r += static_cast<std::uint32_t>(a.v[i]);
+  return static_cast<std::int32_t>(r);
+}
+#undef EDGERT_LANES
+
+// ---- bytes
+#define EDGERT_BYTES for (int i = 0; i < 64; ++i)
+static inline Bytes load_bytes(const std::uint8_t* p) {
+  Bytes r;
+  __builtin_memcpy(r.v, p, 64);
+  return r;
+}
+static inline void store_bytes(std::uint8_t* p, Bytes a) { __builtin_memcpy(p, a.v, 64); }
+// (byte >> kShift) & kMask; a negative shift goes left.
+template <int kShift, int kMask>
+static inline Bytes take(Bytes a) {
+  EDGERT_BYTES a.v[i] = static_cast<std::uint8_t>((kShift >= 0 ? a.v[i] >> kShift : a.v[i] << -kShift) & kMask);
+  return a;
+}
+static inline Bytes or_bytes(Bytes a, Bytes b) {
+  EDGERT_BYTES a.v[i] |= b.v[i];
+  return a;
+}
+#undef EDGERT_BYTES
+
+// ---- dot products of a vector of codes with one quad of activations (4 bytes, the same for every row)
+// DotSum adds up products before they are widened to 32 bits: code x quads must not exceed kDotCapacity.
+// kFieldDown, kPlaneDown, kNibbleDown: how far a piece is shifted down before it is masked and multiplied.
+using DotSum = i32x16;
+constexpr int kDotCapacity = 1 << 20;
+constexpr int kFieldDown[4] = {0, 2, 4, 6}, kPlaneDown[8] = {0, 1, 2, 3, 4, 5, 6, 7}, kNibbleDown = 4;
+
+static inline DotSum no_sum() { return splat_int(0); }
+static inline DotSum dot(DotSum sum, Bytes codes, const std::int8_t* quad) {
+  for (int row = 0; row < 16; ++row) {
+    for (int c = 0; c < 4; ++c) sum.v[row] += codes.v[4 * row + c] * quad[c];
+  }
+  return sum;
+}
+template <int kShift>
+static inline DotSum shift_right(DotSum a) {
+  for (int i = 0; i < 16; ++i) a.v[i] >>= kShift;
+  return a;
+}
+static inline i32x16 widen(DotSum a) { return a; }
+
+// Signed codes: signed_bytes puts them into the form that signed_dot wants; the first sum is signed_start of the
+// exact sum of the activations.
+static inline Bytes signed_bytes(Bytes a) { return a; }
+static inline i32x16 signed_start(std::int32_t) { return splat_int(0); }
+static inline i32x16 signed_dot(i32x16 sum, Bytes codes, const std::int8_t* quad) {
+  for (int row = 0; row < 16; ++row) {
+    for (int c = 0; c < 4; ++c) sum.v[row] += static_cast<std::int8_t>(codes.v[4 * row + c]) * quad[c];
+  }
+  return sum;
+}
