@@ -1,0 +1,328 @@
+// The kernels one by one, for tests: arrays in, arrays out, at a named instruction set.
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/memory.h"
+#include "bindings/bindings.h"
+#include "formats/pack.h"
+#include "kernels/kernel_table.h"
+
+namespace py = pybind11;
+
+namespace edgert {
+namespace {
+
+template <class T>
+using Array = py::array_t<T, py::array::c_style>;
+using Floats = Array<float>;
+using ByteArray = Array<std::uint8_t>;
+
+const KernelTable& table_of(const std::string& isa) {
+  const KernelTable* table = kernel_table(isa.c_str());
+  if (!table) throw std::invalid_argument("instruction set: found '" + isa + "', expected a supported level");
+  return *table;
+}
+
+Format format_of(const std::string& name) {
+  Format format;
+  if (!format_from_name(name.c_str(), format))
+    throw std::invalid_argument("format: found '" + name + "', expected a known one");
+  return format;
+}
+
+void expect(bool holds, const std::string& what, std::int64_t found, std::int64_t expected) {
+  if (holds) return;
+  throw std::invalid_argument(what + ": found " + std::to_string(found) + ", expected " + std::to_string(expected));
+}
+
+std::int64_t matrix_cols(const Floats& x) {
+  expect(x.ndim() == 2, "dimensions", x.ndim(), 2);
+  return x.shape(1);
+}
+
+WeightView view_of(Format format, int rows, int cols, const std::vector<ByteArray>& parts) {
+  const FormatSpec& s = spec(format);
+  expect(rows > 0 && cols > 0, "rows and cols", rows < cols ? rows : cols, 1);
+  expect(static_cast<int>(parts.size()) == s.num_parts, "parts", static_cast<std::int64_t>(parts.size()), s.num_parts);
+  WeightView w;
+  w.format = format;
+  w.rows = rows;
+  w.cols = cols;
+  w.strips = (rows + kStripRows - 1) / kStripRows;
+  w.groups = (cols + kGroupColumns - 1) / kGroupColumns;
+  w.row_bytes = s.is_float ? static_cast<std::int64_t>(cols) * s.part_bytes[0] : 0;
+  for (int i = 0; i < s.num_parts; ++i) {
+    const std::int64_t num_bytes = part_bytes(format, i, rows, cols);
+    expect(parts[i].size() == num_bytes, std::string("bytes of part ") + s.part_names[i], parts[i].size(), num_bytes);
+    w.parts[i] = parts[i].data();
+  }
+  return w;
+}
+
+// Inputs as a step prepares them: padded values, codes, scales and sums of every token.
+struct PreparedInput {
+  Memory values, codes, scales, sums;
+  LinearInput input;
+
+  PreparedInput(const KernelTable& table, const Floats& x, int scale_columns) {
+    const std::int64_t tokens = x.shape(0), cols = x.shape(1), groups = (cols + 63) / 64;
+    input.tokens = static_cast<std::int32_t>(tokens);
+    input.values_stride = (cols + 15) / 16 * 16;
+    input.codes_stride = groups * 64;
+    input.group_stride = groups;
+    const std::int64_t num_scales = groups * (scale_columns == 32 ? 2 : 1);
+    values = Memory(static_cast<std::size_t>(tokens * input.values_stride) * 4 + 64);
+    codes = Memory(static_cast<std::size_t>(tokens * input.codes_stride) + 64);
+    scales = Memory(static_cast<std::size_t>(tokens * num_scales) * 4 + 64);
+    sums = Memory(static_cast<std::size_t>(tokens * groups) * sizeof(GroupSums) + 64);
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const float* row = x.data() + t * cols;
+      std::copy(row, row + cols, values.as<float>() + t * input.values_stride);
+      if (scale_columns == 0) continue;
+      table.quantize(row, static_cast<int>(cols), scale_columns, codes.as<std::int8_t>() + t * input.codes_stride,
+                     scales.as<float>() + t * num_scales, sums.as<GroupSums>() + t * groups);
+    }
+    input.values = values.as<float>();
+    input.codes = codes.as<std::int8_t>();
+    input.scales = scales.as<float>();
+    input.sums = sums.as<GroupSums>();
+  }
+};
+
+Floats linear(const std::string& isa, const std::string& format_name, int rows, int cols,
+              const std::vector<ByteArray>& parts, const Floats& x, const std::optional<Floats>& bias) {
+  const KernelTable& table = table_of(isa);
+  const Format format = format_of(format_name);
+  const WeightView w = view_of(format, rows, cols, parts);
+  expect(matrix_cols(x) == cols, "columns of x", matrix_cols(x), cols);
+  const PreparedInput prepared(table, x, spec(format).activation_columns);
+  const std::int64_t stride = static_cast<std::int64_t>(w.strips) * kStripRows, tokens = x.shape(0);
+  Memory out(static_cast<std::size_t>(tokens * stride) * 4 + 64), padded_bias(static_cast<std::size_t>(stride) * 4);
+  LinearOutput y{out.as<float>(), stride, nullptr};
+  if (bias) {
+    expect(bias->size() == rows, "bias", bias->size(), rows);
+    std::copy(bias->data(), bias->data() + rows, padded_bias.as<float>());
+    y.bias = padded_bias.as<float>();
+  }
+  table.linear[static_cast<int>(format)](w, prepared.input, y, 0, w.strips);
+  Floats result({tokens, static_cast<std::int64_t>(rows)});
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    std::copy(y.y + t * stride, y.y + t * stride + rows, result.mutable_data() + t * rows);
+  }
+  return result;
+}
+
+Floats dequantize(const std::string& isa, const std::string& format_name, int rows, int cols,
+                  const std::vector<ByteArray>& parts) {
+  const KernelTable& table = table_of(isa);
+  const Format format = format_of(format_name);
+  const WeightView w = view_of(format, rows, cols, parts);
+  std::vector<float> row_values(static_cast<std::size_t>(cols + 15) / 16 * 16);
+  Floats result({rows, cols});
+  for (int row = 0; row < rows; ++row) {
+    table.dequantize_row[static_cast<int>(format)](w, row, row_values.data());
+    std::copy(row_values.data(), row_values.data() + cols,
+              result.mutable_data() + static_cast<std::int64_t>(row) * cols);
+  }
+  return result;
+}
+
+std::vector<ByteArray> pack(const std::string& format_name, const ByteArray& raw, int cols) {
+  const Format format = format_of(format_name);
+  const FormatSpec& s = spec(format);
+  if (s.is_float || s.block_columns == 0)
+    throw std::invalid_argument("format: found '" + format_name + "', expected a ggml block format");
+  expect(raw.ndim() == 2 && raw.shape(0) > 0, "dimensions of raw", raw.ndim(), 2);
+  expect(cols > 0 && cols % s.block_columns == 0, "cols modulo the block", cols % s.block_columns, 0);
+  const std::int64_t row_bytes = static_cast<std::int64_t>(cols / s.block_columns) * s.block_bytes, rows = raw.shape(0);
+  expect(raw.shape(1) == row_bytes, "bytes of a row", raw.shape(1), row_bytes);
+  std::vector<ByteArray> parts;
+  std::uint8_t* out[kMaxParts] = {};
+  for (int i = 0; i < s.num_parts; ++i) {
+    parts.emplace_back(part_bytes(format, i, rows, cols));
+    out[i] = parts.back().mutable_data();
+  }
+  for (std::int64_t strip = 0; strip * kStripRows < rows; ++strip) {
+    const std::uint8_t* row_data[kStripRows] = {};
+    for (int i = 0; i < kStripRows && strip * kStripRows + i < rows; ++i) {
+      row_data[i] = raw.data() + (strip * kStripRows + i) * row_bytes;
+    }
+    pack_strip(format, row_data, cols, static_cast<int>(strip), out);
+  }
+  return parts;
+}
+
+py::tuple quantize(const std::string& isa, const Floats& x, int scale_columns) {
+  expect(scale_columns == 32 || scale_columns == 64, "scale_columns", scale_columns, 64);
+  matrix_cols(x);
+  const PreparedInput p(table_of(isa), x, scale_columns);
+  const std::int64_t tokens = x.shape(0), groups = p.input.group_stride;
+  Array<std::int8_t> codes({tokens, p.input.codes_stride});
+  Floats scales({tokens, groups * (64 / scale_columns)});
+  Array<std::int32_t> sums({tokens, groups, std::int64_t{8}});
+  std::copy(p.input.codes, p.input.codes + codes.size(), codes.mutable_data());
+  std::copy(p.input.scales, p.input.scales + scales.size(), scales.mutable_data());
+  const auto* first = reinterpret_cast<const std::int32_t*>(p.input.sums);
+  std::copy(first, first + sums.size(), sums.mutable_data());
+  return py::make_tuple(codes, scales, sums);
+}
+
+// q: [rows, head_dim]; k, v: [positions, head_dim]; mask: bool [rows, positions]. Returns (out, log_sum_exp).
+py::tuple attention(const std::string& isa, const Floats& q, const Floats& k, const Floats& v, const Array<bool>& mask,
+                    float scale, float soft_cap, const std::string& kv_format) {
+  const KernelTable& table = table_of(isa);
+  const std::int64_t rows = q.shape(0), head_dim = matrix_cols(q), positions = k.shape(0);
+  expect(rows >= 1 && rows <= kMaxAttentionRows, "query rows", rows, kMaxAttentionRows);
+  expect(matrix_cols(k) == head_dim && matrix_cols(v) == head_dim, "head_dim of k and v", k.shape(1), head_dim);
+  expect(v.shape(0) == positions && mask.ndim() == 2 && mask.shape(1) == positions && mask.shape(0) == rows,
+         "positions of v and mask", mask.shape(1), positions);
+  const std::int64_t num_blocks = (positions + kPageTokens - 1) / kPageTokens, block_bytes = kPageTokens * head_dim * 4;
+  Memory pages(static_cast<std::size_t>(2 * num_blocks * block_bytes) + 64);
+  std::vector<KVBlock> blocks;
+  std::vector<std::uint64_t> masks(static_cast<std::size_t>(num_blocks * rows), 0);
+  const KVFormat format = kv_format == "f16" ? KVFormat::f16 : KVFormat::f32;
+  for (std::int64_t b = 0; b < num_blocks; ++b) {
+    blocks.push_back({pages.data() + 2 * b * block_bytes, pages.data() + (2 * b + 1) * block_bytes});
+  }
+  for (std::int64_t p = 0; p < positions; ++p) {
+    const KVBlock& block = blocks[static_cast<std::size_t>(p / kPageTokens)];
+    const int slot = static_cast<int>(p % kPageTokens), dim = static_cast<int>(head_dim);
+    table.store_k(format, k.data() + p * head_dim, dim, slot, const_cast<void*>(block.k));
+    table.store_v(format, v.data() + p * head_dim, dim, slot, const_cast<void*>(block.v));
+    for (std::int64_t r = 0; r < rows; ++r) {
+      if (mask.at(r, p)) masks[static_cast<std::size_t>(p / kPageTokens * rows + r)] |= 1ull << slot;
+    }
+  }
+  Floats out({rows, head_dim}), log_sum_exp(rows);
+  AttentionTask task{};
+  task.format = format;
+  task.head_dim = static_cast<std::int32_t>(head_dim);
+  task.scale = scale;
+  task.soft_cap = soft_cap;
+  task.num_rows = static_cast<std::int32_t>(rows);
+  task.num_blocks = static_cast<std::int32_t>(num_blocks);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    task.q[r] = q.data() + r * head_dim;
+    task.out[r] = out.mutable_data() + r * head_dim;
+  }
+  task.log_sum_exp = log_sum_exp.mutable_data();
+  task.blocks = blocks.data();
+  task.masks = masks.data();
+  table.attention(task);
+  return py::make_tuple(out, log_sum_exp);
+}
+
+template <class Operation>
+Floats elementwise(const Floats& x, Operation operation) {
+  Floats y(x.size());
+  operation(x.data(), y.mutable_data(), x.size());
+  return y;
+}
+
+Floats add(const std::string& isa, const Floats& a, const Floats& b) {
+  expect(a.size() == b.size(), "size of b", b.size(), a.size());
+  return elementwise(a, [&](auto* x, auto* y, auto n) { table_of(isa).add(x, b.data(), y, n); });
+}
+
+Floats silu_mul(const std::string& isa, const Floats& gate, const Floats& up) {
+  expect(gate.size() == up.size(), "size of up", up.size(), gate.size());
+  return elementwise(gate, [&](auto* x, auto* y, auto n) { table_of(isa).silu_mul(x, up.data(), y, n); });
+}
+
+Floats add_scaled(const std::string& isa, float factor, const Floats& a, const Floats& b) {
+  expect(a.size() == b.size(), "size of b", b.size(), a.size());
+  Floats y(b.size());
+  std::copy(b.data(), b.data() + b.size(), y.mutable_data());
+  table_of(isa).add_scaled(factor, a.data(), y.mutable_data(), y.size());
+  return y;
+}
+
+Floats rms_norm(const std::string& isa, const Floats& a, const Floats& weight, float eps) {
+  expect(a.size() == weight.size() && a.size() > 0, "size of weight", weight.size(), a.size());
+  return elementwise(
+      a, [&](auto* x, auto* y, auto n) { table_of(isa).rms_norm(x, weight.data(), eps, static_cast<int>(n), y); });
+}
+
+Floats rope(const std::string& isa, const Floats& x, const Floats& cos, const Floats& sin) {
+  const std::int64_t head_dim = matrix_cols(x), rotary_dim = 2 * cos.size();
+  expect(cos.size() == sin.size() && rotary_dim <= head_dim, "size of sin", sin.size(), cos.size());
+  Floats y({x.shape(0), head_dim});
+  std::copy(x.data(), x.data() + x.size(), y.mutable_data());
+  table_of(isa).rope(y.mutable_data(), cos.data(), sin.data(), static_cast<int>(x.shape(0)), static_cast<int>(head_dim),
+                     static_cast<int>(rotary_dim));
+  return y;
+}
+
+}  // namespace
+
+void init_kernels(py::module_& m) {
+  using namespace py::literals;
+  m.def(
+      "format_names",
+      [] {
+        std::vector<std::string> names;
+        for (int f = 0; f < kNumFormats; ++f) names.emplace_back(spec(static_cast<Format>(f)).name);
+        return names;
+      },
+      "Names of the weight formats that the core computes with.");
+  m.def(
+      "part_bytes",
+      [](const std::string& format, std::int64_t rows, std::int64_t cols) {
+        std::vector<std::pair<std::string, std::int64_t>> parts;
+        const Format f = format_of(format);
+        for (int i = 0; i < spec(f).num_parts; ++i)
+          parts.emplace_back(spec(f).part_names[i], part_bytes(f, i, rows, cols));
+        return parts;
+      },
+      "format"_a, "rows"_a, "cols"_a, "(name, bytes) of each part of a tensor, in file order.");
+  m.def("pack", &pack, "format"_a, "raw"_a.noconvert(), "cols"_a, "ggml blocks [rows, row bytes] to packed parts.");
+  m.def("linear", &linear, "isa"_a, "format"_a, "rows"_a, "cols"_a, "parts"_a, "x"_a.noconvert(), "bias"_a = py::none(),
+        "y [M, rows] of x [M, cols]; x is quantised first where the format asks for it.");
+  m.def("dequantize", &dequantize, "isa"_a, "format"_a, "rows"_a, "cols"_a, "parts"_a,
+        "All rows as float32 [rows, cols].");
+  m.def("quantize", &quantize, "isa"_a, "x"_a.noconvert(), "scale_columns"_a = 64,
+        "(codes, scales, sums of each 64 columns).");
+  m.def("attention", &attention, "isa"_a, "q"_a.noconvert(), "k"_a.noconvert(), "v"_a.noconvert(), "mask"_a.noconvert(),
+        "scale"_a, "soft_cap"_a, "kv_format"_a, "(out [rows, head_dim], log_sum_exp [rows]).");
+  m.def("rms_norm", &rms_norm, "isa"_a, "x"_a.noconvert(), "weight"_a.noconvert(), "eps"_a);
+  m.def("rope", &rope, "isa"_a, "x"_a.noconvert(), "cos"_a.noconvert(), "sin"_a.noconvert());
+  m.def("add", &add, "isa"_a, "a"_a.noconvert(), "b"_a.noconvert());
+  m.def("silu_mul", &silu_mul, "isa"_a, "gate"_a.noconvert(), "up"_a.noconvert());
+  m.def("add_scaled", &add_scaled, "isa"_a, "factor"_a, "x"_a.noconvert(), "y"_a.noconvert());
+  m.def(
+      "relu2",
+      [](const std::string& isa, const Floats& a) {
+        return elementwise(a, [&](auto* x, auto* y, auto n) { table_of(isa).relu2(x, y, n); });
+      },
+      "isa"_a, "x"_a.noconvert());
+  m.def(
+      "scale",
+      [](const std::string& isa, const Floats& a, float factor) {
+        return elementwise(a, [&](auto* x, auto* y, auto n) { table_of(isa).scale(x, factor, y, n); });
+      },
+      "isa"_a, "x"_a.noconvert(), "factor"_a);
+  m.def(
+      "softmax",
+      [](const std::string& isa, const Floats& a) {
+        return elementwise(a, [&](auto* x, auto* y, auto n) { table_of(isa).softmax(x, y, static_cast<int>(n)); });
+      },
+      "isa"_a, "x"_a.noconvert());
+  m.def(
+      "maximum", [](const std::string& isa, const Floats& a) { return table_of(isa).max(a.data(), a.size()); }, "isa"_a,
+      "x"_a.noconvert());
+  m.def(
+      "log_sum_exp",
+      [](const std::string& isa, const Floats& a) {
+        const KernelTable& table = table_of(isa);
+        return table.log_sum_exp(a.data(), table.max(a.data(), a.size()), a.size());
+      },
+      "isa"_a, "x"_a.noconvert());
+}
+
+}  // namespace edgert
