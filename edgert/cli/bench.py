@@ -1,0 +1,138 @@
+"""`edgert bench`: how fast a model reads and writes, and how near that is to the memory's limit."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgert.cli import options
+from edgert.cli.terminal import StatusLine
+from edgert.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgert.llm import LLM
+
+REPEATS = 3
+WARM_UP_TOKENS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchRow:
+    """Rates with one number of threads: medians of the repeats; GB are 10**9 bytes.
+
+    decode_gb_per_s counts the weights that each token reads; bandwidth_gb_per_s is the median of what was measured
+    before and after each repeat; share is their quotient.
+    """
+
+    threads: int
+    prefill_tokens_per_s: float
+    decode_tokens_per_s: float
+    decode_gb_per_s: float
+    bandwidth_gb_per_s: float
+    share: float
+
+
+def bench(
+    path: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="GGUF file, Hugging Face folder or edgert folder.")
+    ] = None,
+    model: options.Model = None,
+    threads: Annotated[
+        str | None,
+        typer.Option("-t", "--threads", metavar="N,N", help="Numbers of threads. Default: 1, 2, 4 ... all cores."),
+    ] = None,
+    prompt_tokens: Annotated[int, typer.Option("-p", "--prompt-tokens", metavar="N", help="Tokens to read.")] = 512,
+    max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", metavar="N", help="Tokens to write.")] = 64,
+    as_json: options.Json = False,
+) -> None:
+    """Measure prefill and decode rates by thread count, and the share of the memory's bandwidth.
+
+    \b
+    Example:
+      edgert bench model.gguf -t 1,2,4
+    """
+    if path is not None and model is not None:
+        raise UsageError(f"arguments: found the models {path!r} and {model!r}, expected one")
+    opened = options.model_path(path or model)
+    counts = thread_list(threads)
+    for name, value, low in (("-p", prompt_tokens, 1), ("-n", max_tokens, 2)):
+        if value < low:
+            raise UsageError(f"{name}: found {value}, expected at least {low}")
+    rows = []
+    title = {}
+    for count in counts:
+        with StatusLine(lambda count=count: f"measuring with {count} threads"):  # type: ignore[misc]
+            row, title = _measure(opened, count, prompt_tokens, max_tokens)
+        rows.append(row)
+    if as_json:
+        print(
+            json.dumps(
+                {**title, "prompt_tokens": prompt_tokens, "max_tokens": max_tokens, "rows": [asdict(r) for r in rows]}
+            )
+        )
+        return
+    print(f"{title['model']}: {title['architecture']}, {title['token_bytes'] / 1e6:.1f} MB a token, {title['isa']}")
+    print(f"{'threads':>7} {'prefill tok/s':>14} {'decode tok/s':>13} {'GB/s':>7} {'of bandwidth':>13} {'share':>6}")
+    for row in rows:
+        print(
+            f"{row.threads:7d} {row.prefill_tokens_per_s:14.1f} {row.decode_tokens_per_s:13.1f} "
+            f"{row.decode_gb_per_s:7.2f} {row.bandwidth_gb_per_s:13.2f} {100 * row.share:5.0f}%"
+        )
+
+
+def thread_list(text: str | None) -> list[int]:
+    """Thread counts of "1,2,4"; None: 1, 2, 4 ... up to one for each core."""
+    from edgert.device.bandwidth import thread_counts
+    from edgert.device.threads import default_threads
+
+    if text is None:
+        return thread_counts(default_threads())
+    counts = [int(word) if word.strip().isdigit() else 0 for word in text.split(",")]
+    if not counts or min(counts) < 1:
+        raise UsageError(f"-t: found {text!r}, expected numbers of at least 1 with commas between them, such as 1,2")
+    return counts
+
+
+def _measure(
+    path: Path | None, threads: int, prompt_tokens: int, max_tokens: int
+) -> tuple[BenchRow, dict[str, object]]:
+    from edgert.device.bandwidth import measure_bandwidth
+    from edgert.llm import load
+
+    with load(path, threads=threads, context=prompt_tokens + max_tokens) as llm:
+        title: dict[str, object] = {
+            "model": str(llm.path),
+            "architecture": llm.architecture,
+            "isa": llm.isa,
+            "token_bytes": llm.token_bytes,
+        }
+        _rates(llm, WARM_UP_TOKENS, WARM_UP_TOKENS)
+        bandwidths = [measure_bandwidth(threads)]
+        rates = []
+        for _ in range(REPEATS):
+            rates.append(_rates(llm, prompt_tokens, max_tokens))
+            bandwidths.append(measure_bandwidth(threads))
+        decode = statistics.median(rate for _, rate in rates)
+        bandwidth = statistics.median(bandwidths)
+        decode_gb = decode * llm.token_bytes / 1e9
+        row = BenchRow(
+            threads=threads,
+            prefill_tokens_per_s=statistics.median(rate for rate, _ in rates),
+            decode_tokens_per_s=decode,
+            decode_gb_per_s=decode_gb,
+            bandwidth_gb_per_s=bandwidth,
+            share=decode_gb / bandwidth,
+        )
+    return row, title
+
+
+def _rates(llm: LLM, prompt_tokens: int, max_tokens: int) -> tuple[float, float]:
+    """Tokens per second of reading a prompt of arbitrary ids, and of writing."""
+    ids = [(7 * i + 1) % llm.vocab_size for i in range(prompt_tokens)]
+    timings = llm.generate(ids, max_tokens=max_tokens, temperature=0, ignore_eos=True).timings
+    return timings.prompt_tokens_per_s, timings.tokens_per_s

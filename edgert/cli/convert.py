@@ -1,0 +1,43 @@
+"""`edgert convert`: a published checkpoint becomes a folder of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgert.cli import options
+from edgert.cli.terminal import BytesProgress, notice
+from edgert.errors import UsageError
+
+
+def convert(
+    src: Annotated[Path, typer.Argument(metavar="SRC", help="Hugging Face folder or GGUF file.")],
+    dst: Annotated[Path, typer.Argument(metavar="DST", help="The folder to make.")],
+    quant: Annotated[
+        str | None,
+        typer.Option(
+            "-q", "--quant", metavar="NAME", help="Format of every matrix: p2 p3 p4 p8 q8_0 q4_0 q4_k q6_k f16."
+        ),
+    ] = None,
+    q_bits: Annotated[
+        int | None, typer.Option("--q-bits", metavar="N", help="The same by width: 2, 3, 4 or 8 bits (p2 p3 p4 p8).")
+    ] = None,
+    threads: options.Threads = None,
+) -> None:
+    """Convert a model to a folder that loads fast; without -q its weights stay as they are.
+
+    \b
+    Example:
+      edgert convert models/llama-3.2-1b llama-1b-p4 -q p4
+    """
+    if quant is not None and q_bits is not None:
+        raise UsageError(f"-q and --q-bits: found both ({quant} and {q_bits}), expected one")
+    from edgert import convert as conversion
+
+    with BytesProgress(f"converting {src.name}") as progress:
+        result = conversion.convert(src, dst, quant=quant, q_bits=q_bits, progress=progress.update, threads=threads)
+    for note in result.notes:
+        notice(f"note: {note}")
+    notice(f"{result.path}: {result.file_bytes / 1e6:.1f} MB, made from {result.source_bytes / 1e6:.1f} MB")

@@ -1,0 +1,79 @@
+"""`edgert doctor`: what this machine is, and how fast it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgert.cli import options
+from edgert.cli.terminal import StatusLine
+
+if TYPE_CHECKING:
+    from edgert.device.profile import DeviceProfile
+
+
+def doctor(
+    disk: Annotated[
+        Path | None,
+        typer.Option(
+            "--disk", metavar="PATH", help="Folder or file whose disk is measured. Default: the temporary folder."
+        ),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show the CPU, memory and disk as edgert uses and measures them.
+
+    \b
+    Example:
+      edgert doctor --disk models/
+    """
+    from edgert.device.profile import measure_device
+
+    doing = ["looking at the machine"]
+    with StatusLine(lambda: doing[-1]):
+        profile = measure_device(disk, progress=doing.append)
+    if as_json:
+        print(json.dumps(asdict(profile)))
+    else:
+        print("\n".join(report(profile)))
+
+
+def report(profile: DeviceProfile) -> list[str]:
+    """The profile as lines of text."""
+    usable = [level.name for level in profile.isa_levels if level.is_built and level.is_supported]
+    left_out = [level.name for level in profile.isa_levels if not level.is_built and level.is_supported]
+    formats: dict[str, list[str]] = {}
+    for name, level in profile.kernels.items():
+        formats.setdefault(level, []).append(name)
+    limit = profile.cgroup_available_bytes
+    disk = profile.disk
+    rows = [
+        ("CPU", profile.cpu),
+        ("system", profile.system),
+        ("threads", f"{profile.default_threads} by default, {profile.logical_cpus} logical CPUs"),
+        ("instructions", f"{profile.isa}; usable: {', '.join(usable)}"),
+        ("left out", ", ".join(left_out) + " (the compiler of this build lacks them)" if left_out else "nothing"),
+        *((f"kernels {level}", " ".join(names)) for level, names in formats.items()),
+        (
+            "memory",
+            f"{profile.available_bytes / 1e9:.1f} of {profile.total_bytes / 1e9:.1f} GB free"
+            + (f", {limit / 1e9:.1f} GB below the control group's limit" if limit is not None else ""),
+        ),
+        ("huge pages", profile.huge_pages),
+        *(
+            (f"read, {threads} thread{'s' if threads > 1 else ''}", f"{rate:.1f} GB/s")
+            for threads, rate in profile.bandwidth_gb_per_s.items()
+        ),
+        (
+            "disk",
+            f"{disk.gb_per_s:.2f} GB/s at {disk.path}"
+            + ("" if disk.is_direct else " (through the page cache: this may be memory's rate)"),
+        ),
+        ("versions", ", ".join(f"{name} {number}" for name, number in profile.versions.items())),
+    ]
+    width = max(len(name) for name, _ in rows)
+    return [f"{name:<{width}}  {text}" for name, text in rows]

@@ -1,0 +1,116 @@
+"""The options that several commands share, and the sampling that follows from them and from the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from edgert.engine.params import SamplingOptions
+
+# What a model's generation_config.json may recommend.
+RECOMMENDED = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty")
+
+Model: TypeAlias = Annotated[
+    str | None, typer.Option("-m", "--model", metavar="PATH", help="GGUF file, Hugging Face folder or edgert folder.")
+]
+Prompt: TypeAlias = Annotated[str | None, typer.Option("-p", "--prompt", metavar="TEXT", help="The prompt.")]
+System: TypeAlias = Annotated[
+    str | None, typer.Option("--system", metavar="TEXT", help="What the model is told first.")
+]
+MaxTokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option("-n", "--max-tokens", metavar="N", help="Most tokens to write; -1: until the context is full."),
+]
+Temperature: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--temp", "--temperature", metavar="X", help="0: always the likeliest token. Default: the model's, or 0.8."
+    ),
+]
+TopK: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--top-k", metavar="N", help="Keep the N likeliest tokens; 0: all. Default: the model's, or 40."),
+]
+TopP: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--top-p", metavar="X", help="Keep the likeliest tokens up to this sum; 1: all. Default: the model's, or 0.95."
+    ),
+]
+MinP: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--min-p",
+        metavar="X",
+        help="Keep tokens with this share of the best one; 0: all. Default: the model's, or 0.05.",
+    ),
+]
+Seed: TypeAlias = Annotated[
+    int | None,
+    typer.Option("-s", "--seed", metavar="N", help="The same seed gives the same answer. Default: a new one."),
+]
+Threads: TypeAlias = Annotated[
+    int | None,
+    typer.Option("-t", "--threads", metavar="N", help="Threads to compute with. Default: one for each core."),
+]
+Context: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "-c",
+        "--context",
+        metavar="N",
+        help="Most tokens of prompt and answer. Default: the model's, if it fits the memory.",
+    ),
+]
+Stop: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--stop", metavar="TEXT", help="End the answer before this text; may be repeated.")
+]
+IgnoreEos: TypeAlias = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the token that ends an answer.")]
+Stats: TypeAlias = Annotated[bool, typer.Option("--stats", help="Show counts, times and the seed on stderr.")]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingFlags:
+    """Sampling as given on the command line; None where nothing was given."""
+
+    max_tokens: int | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    seed: int | None
+    stop: list[str] | None
+    ignore_eos: bool
+
+
+def sampling_options(
+    flags: SamplingFlags, recommended: Mapping[str, Any], *, default_max_tokens: int
+) -> SamplingOptions:
+    """What was given goes before what the model's generation_config.json recommends, and that before our defaults."""
+    options: dict[str, Any] = {"max_tokens": default_max_tokens}
+    for name in RECOMMENDED:
+        value = recommended.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            options[name] = value
+    if recommended.get("do_sample") is False:
+        options["temperature"] = 0.0
+    for field in fields(flags):
+        value = getattr(flags, field.name)
+        if value is not None:
+            options[field.name] = value
+    return SamplingOptions(**options)  # type: ignore[typeddict-item]
+
+
+def model_path(model: str | None) -> Path | None:
+    """The model to open; None, with a notice, for the one that comes along."""
+    if model is not None:
+        return Path(model)
+    from edgert.cli.terminal import notice
+
+    notice("no model given: using the small one that comes with edgert")
+    return None

@@ -1,0 +1,1 @@
+"""What the machine is, what it has left, and how fast it is."""

@@ -1,0 +1,80 @@
+"""How much memory the process may still take: the machine's, and that of its control groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+_CGROUP_ROOT = Path("/sys/fs/cgroup")
+_OWN_CGROUPS = Path("/proc/self/cgroup")
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+def total_bytes() -> int:
+    """Bytes of the machine's memory."""
+    return int(psutil.virtual_memory().total)
+
+
+def available_bytes() -> int:
+    """Bytes that can be allocated without swapping, within the limits of the control groups."""
+    free = int(psutil.virtual_memory().available)
+    limit = cgroup_available_bytes()
+    return free if limit is None else min(free, limit)
+
+
+def cgroup_available_bytes(root: Path = _CGROUP_ROOT, own: Path = _OWN_CGROUPS) -> int | None:
+    """Bytes left below the tightest memory limit of the process's control groups (v1 or v2); None without a limit."""
+    left = [room for folder in cgroup_folders(root, own) if (room := _room(folder)) is not None]
+    return min(left, default=None)
+
+
+def cgroup_folders(root: Path = _CGROUP_ROOT, own: Path = _OWN_CGROUPS) -> list[Path]:
+    """Folders of the control groups that hold the process, from its own to the root: v2, and v1's memory and cpu."""
+    folders: list[Path] = []
+    for line in _read(own).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        names = [name for name in controllers.split(",") if name in ("memory", "cpu")]
+        if controllers and not names:
+            continue
+        for base in [root / name for name in names] or [root]:
+            folder = base / path.lstrip("/")
+            # Inside a container the path may be the host's; what is mounted then lies at the root.
+            folders += [f for f in (folder, *folder.parents) if f == base or base in f.parents]
+    return list(dict.fromkeys(folders))
+
+
+def huge_pages() -> str:
+    """The system's setting for transparent huge pages: "always", "madvise", "never", or "unknown"."""
+    text = _read(_HUGE_PAGES)
+    return text[text.find("[") + 1 : text.find("]")] if "[" in text else "unknown"
+
+
+def _room(folder: Path) -> int | None:
+    """Bytes below this group's own limit; pages of files that nobody uses count as free."""
+    for limit_file, used_file, cache_key in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        limit = _read(folder / limit_file).strip()
+        used = _read(folder / used_file).strip()
+        # v1 writes a number near 2**63 where v2 writes "max".
+        if limit.isdigit() and used.isdigit() and int(limit) < 2**60:
+            return max(0, int(limit) - int(used) + _stat(folder / "memory.stat", cache_key))
+    return None
+
+
+def _stat(path: Path, key: str) -> int:
+    for line in _read(path).splitlines():
+        name, _, value = line.partition(" ")
+        if name == key and value.strip().isdigit():
+            return int(value)
+    return 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

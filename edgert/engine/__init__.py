@@ -1,0 +1,1 @@
+"""Sequences, the scheduler that puts them into steps, and the engine that runs the steps."""

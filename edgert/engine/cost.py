@@ -1,0 +1,37 @@
+"""What a token costs in memory traffic: the figure that decoding is held against."""
+
+from __future__ import annotations
+
+from edgert.graph import Graph
+from edgert.loader import Model, WeightSource
+
+
+def token_bytes(model: Model) -> int:
+    """Bytes of the weights that decoding one token reads, as the files hold them.
+
+    Every matrix once, of experts only those that are chosen, of the embedding one row. Keys, values and activations
+    are not counted.
+    """
+    shares = _shares(model.graph)
+    return round(sum(_source_bytes(source) * shares.get(name, 1.0) for name, source in model.weights.items()))
+
+
+def _shares(graph: Graph) -> dict[str, float]:
+    """Share of a weight that a token reads, where it is not all of it."""
+    shares: dict[str, float] = {}
+    for node in graph.nodes:
+        if node.op == "moe":
+            for name in node.weights:
+                shares[name] = node.attributes["top_k"] / node.attributes["num_experts"]
+        elif node.op == "embed":
+            (table,) = node.weights
+            shares[table] = 1 / graph.weights[table].rows
+    # A tied embedding is also the output matrix, which is read whole.
+    for node in graph.nodes:
+        if node.op == "linear":
+            shares.pop(node.weights[0], None)
+    return shares
+
+
+def _source_bytes(source: WeightSource) -> int:
+    return sum(length for _, _, length in source.ranges())

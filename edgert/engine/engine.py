@@ -1,0 +1,237 @@
+"""Runs requests: whoever waits for a token runs a step for all of them."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from edgert import _core
+from edgert.engine.output import Chunk
+from edgert.engine.prompt_cache import PromptCache
+from edgert.engine.scheduler import PlannedSpan, StepPlan, plan_step
+from edgert.engine.sequence import Generation, Scoring, Sequence
+from edgert.engine.turns import Turns
+from edgert.errors import EdgertError, OutOfMemoryError, UsageError
+
+if TYPE_CHECKING:
+    from edgert._core import Runtime
+
+# An older request whose consumer reads nothing for this long gives its pages to one that is waited for.
+STALL_PATIENCE_S = 0.1
+
+
+class Engine:
+    """Continuous batching without a thread of its own.
+
+    A consumer that waits becomes the driver, unless there is one: it runs steps for all requests until its own output
+    is there. Only the driver touches the runtime, the cache and the core's sequences. Results do not depend on who
+    drives, nor on what runs beside a request.
+    """
+
+    def __init__(self, runtime: Runtime, *, batch_tokens: int, cache_prompts: int) -> None:
+        """batch_tokens: most tokens of a step; cache_prompts: conversations whose keys and values are kept."""
+        self._runtime = runtime
+        self._batch_tokens = batch_tokens
+        self._cache = PromptCache(runtime, cache_prompts)
+        self._turns = Turns()
+        self._active: dict[int, Sequence] = {}
+        self._keys = itertools.count()
+        self._num_steps = 0
+        self._is_closed = False
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of the KV pages in use."""
+        return 0 if self._is_closed else self._runtime.kv_bytes
+
+    @property
+    def num_active(self) -> int:
+        """Requests that have not ended."""
+        return len(self._active)
+
+    def submit(self, sequence: Sequence) -> None:
+        """Takes a request in; its pages are taken when its first tokens are computed."""
+        if self._is_closed:
+            raise UsageError("the model is closed: open it again with edgert.load(...)")
+        sequence.key = next(self._keys)
+        self._active[sequence.key] = sequence
+
+    def next_chunk(self, sequence: Generation) -> Chunk:
+        """The next chunk, waiting and stepping as needed. Raises what made the request fail."""
+        self._drive(sequence, lambda: bool(sequence.outputs) or sequence.is_over)
+        if not sequence.outputs:
+            raise _reason(sequence)
+        sequence.stalled_since_s = None
+        return sequence.outputs.popleft()
+
+    def wait_scores(self, sequence: Scoring) -> None:
+        """Waits until all logits of the request are there. Raises what made it fail."""
+        self._drive(sequence, lambda: sequence.is_over)
+        if not sequence.is_finished:
+            raise _reason(sequence)
+
+    def cancel(self, sequence: Sequence) -> None:
+        """Ends a request; its pages are free on return. Does nothing to one that has ended.
+
+        A finaliser that runs inside this thread's own step cannot wait: then the pages are free after that step.
+        """
+        sequence.is_cancelled = True
+        if sequence.key in self._active and not self._turns.is_mine:
+            with self._turns.alone():
+                self._release_ended()
+
+    def clear_cache(self) -> None:
+        """Releases the kept conversations."""
+        with self._turns.alone():
+            self._cache.clear()
+
+    def close(self) -> None:
+        """Fails the requests that run and releases everything, after the step that runs."""
+        with self._turns.alone():
+            self._is_closed = True
+            for sequence in list(self._active.values()):
+                sequence.error = UsageError("the model was closed while this request ran")
+            self._release_ended()
+            self._cache.clear()
+
+    def _drive(self, sequence: Sequence, is_ready: Callable[[], bool]) -> None:
+        while self._turns.take_unless(is_ready):
+            try:
+                self._step(sequence)
+            finally:
+                try:
+                    self._release_ended()
+                finally:
+                    self._turns.give_back()
+
+    def _release_ended(self) -> None:
+        for sequence in [s for s in list(self._active.values()) if s.is_over]:
+            core_id, sequence.core_id = sequence.core_id, None
+            if core_id is not None:
+                if sequence.keeps_prefix and sequence.is_finished and not self._is_closed:
+                    self._cache.insert(core_id, sequence.tokens[: sequence.num_computed])
+                else:
+                    self._runtime.release(core_id)
+            self._active.pop(sequence.key, None)
+
+    def _step(self, driver: Sequence) -> None:
+        """One step for every request that can advance, the driver's first."""
+        running = {s.key: s for s in list(self._active.values()) if not s.is_over}
+        for sequence in running.values():
+            self._open(sequence)
+        plan = plan_step([s.state() for s in running.values()], self._batch_tokens, driver=driver.key)
+        plan = self._fit_pages(plan, running, driver)
+        if not plan.spans:
+            if driver.error is None:
+                time.sleep(STALL_PATIENCE_S / 10)
+            return
+        try:
+            self._run(plan, running)
+        except Exception as error:
+            for span in plan.spans:
+                running[span.key].error = _step_error(error, plan)
+        finally:
+            # After an interrupt or an error: forget the positions whose logits nobody has taken.
+            for span in plan.spans:
+                sequence = running[span.key]
+                if sequence.core_id is not None and self._runtime.length(sequence.core_id) > sequence.num_computed:
+                    self._runtime.rewind(sequence.core_id, sequence.num_computed)
+
+    def _run(self, plan: StepPlan, running: dict[int, Sequence]) -> None:
+        self._num_steps += 1
+        wanted = [_wanted_rows(span, running[span.key]) for span in plan.spans]
+        logits = self._runtime.step(
+            [_core_span(span, running[span.key], rows) for span, rows in zip(plan.spans, wanted, strict=True)]
+        )
+        first = 0
+        for span, rows in zip(plan.spans, wanted, strict=True):
+            sequence = running[span.key]
+            num_rows = {"none": 0, "last": 1, "all": span.num_tokens}[rows]
+            sequence.last_step = self._num_steps
+            if num_rows:
+                # A request that fails here, by non-finite logits, fails alone.
+                try:
+                    sequence.receive(span.start, logits[first : first + num_rows])
+                except Exception as error:
+                    sequence.error = error
+            first += num_rows
+            sequence.num_computed += span.num_tokens
+            sequence.stalled_since_s = time.perf_counter() if sequence.is_stalled else None
+
+    def _open(self, sequence: Sequence) -> None:
+        """Gives the request a sequence in the core, with the longest kept prefix of its tokens."""
+        if sequence.core_id is not None:
+            return
+        found = self._cache.fork_longest(sequence.tokens) if sequence.can_reuse else None
+        sequence.core_id, sequence.num_computed = found if found else (self._runtime.open_sequence(), 0)
+        if sequence.last_step < 0:
+            sequence.num_reused = sequence.num_computed
+
+    def _fit_pages(self, plan: StepPlan, running: dict[int, Sequence], driver: Sequence) -> StepPlan:
+        """The spans that get pages: the driver's by all means that are fair, others while pages are free."""
+        spans: list[PlannedSpan] = []
+        appends: list[tuple[int, int]] = []
+        for span in plan.spans:
+            sequence = running[span.key]
+            # A request that was preempted for the driver has no sequence in the core any more.
+            while sequence.core_id is not None:
+                append = (sequence.core_id, span.num_tokens)
+                if self._runtime.can_reserve([*appends, append]):
+                    spans.append(span)
+                    appends.append(append)
+                    break
+                if not self._cache.evict_oldest() and not (sequence is driver and self._preempt_for(driver)):
+                    break
+        return StepPlan(tuple(spans))
+
+    def _preempt_for(self, driver: Sequence) -> bool:
+        """Takes the pages of one other request, which computes them again later; False if there is none to ask.
+
+        The youngest goes first. An older one keeps its pages unless its consumer has long read nothing. Without any
+        other request, the driver's own is more than the memory holds, and fails.
+        """
+        others = [s for s in self._active.values() if s is not driver and s.core_id is not None and s.num_computed > 0]
+        if not others:
+            driver.error = OutOfMemoryError(
+                f"KV cache: {driver.num_tokens} tokens found no free page, expected room for them; "
+                "open the model with a smaller context"
+            )
+            return False
+        patience_ends_s = time.perf_counter() - STALL_PATIENCE_S
+        victims = [
+            s
+            for s in others
+            if s.key > driver.key or (s.stalled_since_s is not None and s.stalled_since_s < patience_ends_s)
+        ]
+        if not victims:
+            return False
+        victim = max(victims, key=lambda s: s.key)
+        core_id, victim.core_id, victim.num_computed = victim.core_id, None, 0
+        if core_id is not None:
+            self._runtime.release(core_id)
+        return True
+
+
+def _wanted_rows(span: PlannedSpan, sequence: Sequence) -> str:
+    if sequence.wants_all_logits:
+        return "all"
+    return "last" if span.is_last else "none"
+
+
+def _core_span(span: PlannedSpan, sequence: Sequence, rows: str) -> _core.Span:
+    assert sequence.core_id is not None, "only sequences that are open are planned"
+    return _core.Span(sequence.core_id, sequence.tokens[span.start : span.start + span.num_tokens], rows)
+
+
+def _step_error(error: Exception, plan: StepPlan) -> Exception:
+    if isinstance(error, MemoryError):
+        return OutOfMemoryError(
+            f"step of {plan.num_tokens} tokens: no memory is left; open the model with a smaller context"
+        )
+    return EdgertError(f"step of {plan.num_tokens} tokens failed: {error}")
+
+
+def _reason(sequence: Sequence) -> Exception:
+    return sequence.error or UsageError("the stream was closed: start a new one")

@@ -1,0 +1,272 @@
+"""The public API: open a model, let it write."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgert.chat import ChatTemplate, encode_chat, load_chat_template
+from edgert.engine.cost import token_bytes
+from edgert.engine.opening import LoadOptions, OpenModel, Progress, open_engine
+from edgert.engine.output import Completion, complete
+from edgert.engine.params import SamplingOptions, SamplingParams, sampling_params
+from edgert.engine.prompts import Prompt, check_prompt_length, is_batch, prompt_tokens, require_tokenizer
+from edgert.engine.sequence import MAX_UNREAD_CHUNKS, Generation, Scoring
+from edgert.engine.stream import ChunkStream
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from edgert.tokenizer import Tokenizer
+
+DEFAULT_MODEL = Path(__file__).parent / "assets" / "default"
+Message = Mapping[str, Any]
+
+
+def load(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    threads: int | None = None,
+    context: int | None = None,
+    batch_tokens: int | None = None,
+    kv_format: Literal["f16", "f32"] = "f16",
+    cache_prompts: int = 4,
+    progress: Progress | None = None,
+) -> LLM:
+    """Opens a model: a GGUF file, a Hugging Face folder, a folder of ours; None: the small one that comes along.
+
+    threads: default one for each physical core. context: most tokens of prompt and answer together; default the
+    smaller of the model's and what fits the free memory. batch_tokens: most tokens of a step (default 512). Neither
+    threads nor batch_tokens change an answer. kv_format: "f16" or "f32". cache_prompts: conversations whose keys and
+    values are kept for their next turn. progress(done_bytes, total_bytes) is called while weights are read.
+
+    Raises ModelNotFoundError, FileFormatError, UnsupportedModelError, UnsupportedFormatError, ConfigError,
+    TokenizerError, OutOfMemoryError, DeviceError or UsageError, all of them EdgertError.
+
+    >>> with edgert.load() as llm:
+    ...     print(llm.generate("Once upon a time", max_tokens=32).text)
+    """
+    started_s = time.perf_counter()
+    options = LoadOptions(
+        threads=threads,
+        context=context,
+        batch_tokens=batch_tokens,
+        kv_format=kv_format,
+        cache_prompts=cache_prompts,
+    )
+    opened = open_engine(DEFAULT_MODEL if path is None else Path(path), options, progress)
+    return LLM(opened, load_s=time.perf_counter() - started_s)
+
+
+class LLM:
+    """An open model; made by `load`. Several threads may use one. `close` or a `with` block gives its memory back.
+
+    `**sampling` takes the keywords of SamplingParams: max_tokens, temperature (0 is greedy), top_k, top_p, min_p,
+    typical_p, repetition_penalty, presence_penalty, frequency_penalty, penalty_last_n, logit_bias, seed, stop,
+    ignore_eos, logprobs.
+    """
+
+    def __init__(self, opened: OpenModel, *, load_s: float) -> None:
+        self._opened = opened
+        self._engine = opened.engine
+        self.load_s = load_s
+
+    @property
+    def path(self) -> Path:
+        """Where the model lies."""
+        return self._opened.model.checkpoint.path
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """None where the model has none: then only token ids work."""
+        return self._opened.tokenizer
+
+    @cached_property
+    def chat_template(self) -> ChatTemplate:
+        """The model's chat template; a plain one (is_plain) where it has none."""
+        return load_chat_template(self._opened.model.checkpoint, self.tokenizer)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The model's config.json (rebuilt for a GGUF file)."""
+        return self._opened.model.config
+
+    @property
+    def generation_config(self) -> dict[str, Any]:
+        """The model's generation_config.json; empty where there is none."""
+        return self._opened.model.checkpoint.generation_config
+
+    @property
+    def architecture(self) -> str:
+        """config.json's model_type."""
+        return self._opened.model.model_type
+
+    @property
+    def context(self) -> int:
+        """Tokens that prompt and answer may have together."""
+        return self._opened.context
+
+    @property
+    def model_context(self) -> int:
+        """Tokens that the model was made for."""
+        return self._opened.model.context_length
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids, the width of the logits."""
+        return self._opened.vocab_size
+
+    @property
+    def stop_tokens(self) -> frozenset[int]:
+        """Ids that end an answer."""
+        return self._opened.stop_tokens
+
+    @property
+    def threads(self) -> int:
+        """Threads that compute."""
+        return self._opened.threads
+
+    @property
+    def isa(self) -> str:
+        """Instruction set level of the kernels."""
+        return self._opened.isa
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights in memory."""
+        return self._opened.weight_bytes
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of weights that decoding one token reads."""
+        return token_bytes(self._opened.model)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of keys and values in memory now, kept conversations included."""
+        return self._engine.kv_bytes
+
+    @overload
+    def generate(self, prompt: Prompt, **sampling: Unpack[SamplingOptions]) -> Completion: ...
+    @overload
+    def generate(
+        self, prompt: list[str] | list[list[int]], **sampling: Unpack[SamplingOptions]
+    ) -> list[Completion]: ...
+    def generate(
+        self, prompt: Prompt | list[str] | list[list[int]], **sampling: Unpack[SamplingOptions]
+    ) -> Completion | list[Completion]:
+        """Continues a text or a list of token ids; a list of prompts runs as a batch, with the answers that each
+        would have alone.
+
+        Raises UsageError, ContextLengthError (the prompt does not fit), TokenizerError (a text without a tokenizer),
+        NumericError, OutOfMemoryError.
+        """
+        params = sampling_params("generate", sampling)
+        if not is_batch(prompt):
+            return self._complete([self._prompt(prompt)], params)[0]
+        return self._complete([self._prompt(one) for one in prompt], params)
+
+    def stream(self, prompt: Prompt, **sampling: Unpack[SamplingOptions]) -> ChunkStream:
+        """As `generate`, token by token: an iterator of one chunk for each generated token.
+
+        Closing it, or dropping it, ends the generation and frees its pages. Raises as `generate`, at once for what
+        is wrong with the arguments.
+        """
+        return self._stream(self._prompt(prompt), sampling_params("stream", sampling), is_chat=False)
+
+    def chat(self, messages: Sequence[Message], **sampling: Unpack[SamplingOptions]) -> Completion:
+        """The model's answer to a conversation: messages with "role" and "content", as in the OpenAI interface.
+
+        Keys and values of the longest known beginning of the conversation are reused. Raises as `generate`, and
+        ChatTemplateError where the model has no chat template or refuses the messages.
+        """
+        params = self._chat_params(sampling_params("chat", sampling))
+        return self._complete([self._chat_prompt(messages)], params, is_chat=True)[0]
+
+    def stream_chat(self, messages: Sequence[Message], **sampling: Unpack[SamplingOptions]) -> ChunkStream:
+        """As `chat`, token by token, as `stream`."""
+        params = self._chat_params(sampling_params("stream_chat", sampling))
+        return self._stream(self._chat_prompt(messages), params, is_chat=True)
+
+    def logits(self, token_ids: Prompt) -> NDArray[np.float32]:
+        """float32 logits (len, vocab): row i scores the token that follows token_ids[: i + 1]."""
+        tokens = self._prompt(token_ids)
+        check_prompt_length(len(tokens), self.context, room=0)
+        scoring = Scoring(tokens, self.vocab_size)
+        self._engine.submit(scoring)
+        try:
+            self._engine.wait_scores(scoring)
+        finally:
+            self._engine.cancel(scoring)
+        return scoring.scores
+
+    def clear_cache(self) -> None:
+        """Frees the keys and values of kept conversations."""
+        self._engine.clear_cache()
+
+    def close(self) -> None:
+        """Ends what runs and gives the memory back; the object cannot be used afterwards."""
+        self._engine.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _prompt(self, prompt: Prompt) -> NDArray[np.int32]:
+        return prompt_tokens(prompt, self.tokenizer, vocab_size=self.vocab_size)
+
+    def _generation(
+        self, tokens: NDArray[np.int32], params: SamplingParams, *, is_chat: bool, max_unread_chunks: int | None
+    ) -> Generation:
+        check_prompt_length(len(tokens), self.context, room=1)
+        params.check_vocabulary(self.vocab_size)
+        if params.stop_strings():
+            require_tokenizer(self.tokenizer)
+        return Generation(
+            tokens,
+            params,
+            isa=self.isa,
+            context=self.context,
+            stop_tokens=self.stop_tokens,
+            # An answer begins a text of its own; what continues a prompt keeps the space in front.
+            decoder=self.tokenizer.detokenizer(continues=not is_chat) if self.tokenizer else None,
+            load_s=self.load_s,
+            max_unread_chunks=max_unread_chunks,
+            keeps_prefix=is_chat,
+        )
+
+    def _stream(self, tokens: NDArray[np.int32], params: SamplingParams, *, is_chat: bool) -> ChunkStream:
+        generation = self._generation(tokens, params, is_chat=is_chat, max_unread_chunks=MAX_UNREAD_CHUNKS)
+        return ChunkStream(self._engine, generation)
+
+    def _complete(
+        self, prompts: list[NDArray[np.int32]], params: SamplingParams, *, is_chat: bool = False
+    ) -> list[Completion]:
+        generations = [self._generation(p, params, is_chat=is_chat, max_unread_chunks=None) for p in prompts]
+        streams = [ChunkStream(self._engine, generation) for generation in generations]
+        try:
+            return [complete(list(stream), with_logprobs=params.logprobs is not None) for stream in streams]
+        finally:
+            for stream in streams:
+                stream.close()
+
+    def _chat_prompt(self, messages: Sequence[Message]) -> NDArray[np.int32]:
+        ids = encode_chat(require_tokenizer(self.tokenizer), self.chat_template, messages)
+        return prompt_tokens(ids, None, vocab_size=self.vocab_size)
+
+    def _chat_params(self, params: SamplingParams) -> SamplingParams:
+        """A plain template has no end token of its own: its stop texts end the answer."""
+        return replace(params, stop=(*params.stop_strings(), *self.chat_template.stop_texts))
