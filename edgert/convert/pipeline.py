@@ -60,7 +60,8 @@ def convert(
     """
     target = target_format(quant, q_bits)
     path = Path(dst)
-    check_target(path)
+    with _write_errors(path):
+        check_target(path)
     model = loader.open_model(src)
     plan = plan_conversion(model, target)
     with _write_errors(path), PartialFolder(path) as folder:
@@ -73,7 +74,7 @@ def convert(
             SourceFiles(model.checkpoint.files) as files,
             ContainerWriter(folder.path / WEIGHTS_FILE, plan.container) as writer,
         ):
-            _write_tensors(plan, files, writer, progress, threads or os.cpu_count() or 1)
+            _write_tensors(plan, files, writer, progress, threads or _num_cpus())
             writer.finish()
         # Last: without it the folder is not a model.
         config = {**model.checkpoint.config, "edgert": {"format_version": "1", "quantization": target}}
@@ -82,6 +83,11 @@ def convert(
     return ConvertResult(
         path=path, source_bytes=plan.source_bytes, file_bytes=plan.container.file_bytes, notes=plan.notes
     )
+
+
+def _num_cpus() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _write_tensors(

@@ -20,11 +20,12 @@ _Q_BITS = {2: "p2", 3: "p3", 4: "p4", 8: "p8"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorPlan:
-    """One tensor: where it comes from, the format that it gets, and why."""
+    """One tensor: where it comes from, the format that it gets, and why (it fell back: not the one asked for)."""
 
     source: WeightSource
     format: str
     reason: str
+    is_fallback: bool = False
 
     @property
     def is_copy(self) -> bool:
@@ -59,9 +60,7 @@ class ConvertPlan:
     def notes(self) -> tuple[str, ...]:
         """What did not go as asked: one line for each tensor that fell back."""
         return tuple(
-            f"{t.source.name}: {t.format} instead of {self.target}: {t.reason}"
-            for t in self.tensors
-            if t.reason.startswith("fallback")
+            f"{t.source.name}: {t.format} instead of {self.target}: {t.reason}" for t in self.tensors if t.is_fallback
         )
 
     def __str__(self) -> str:
@@ -128,21 +127,19 @@ def _plan_tensor(source: WeightSource, target: str | None) -> TensorPlan:
         return TensorPlan(source=source, format=found, reason="as it is")
     if found == target:
         return TensorPlan(source=source, format=found, reason=f"is {target} already")
-    fitting, reason = _fitting(target, source.cols)
-    return TensorPlan(source=source, format=fitting, reason=reason)
+    fitting = _fitting(target, source.cols)
+    if fitting == target:
+        return TensorPlan(source=source, format=target, reason="asked for")
+    reason = f"{source.cols} columns are not a multiple of {formats.get(target).spec.block_columns}"
+    return TensorPlan(source=source, format=fitting, reason=reason, is_fallback=True)
 
 
-def _fitting(target: str, cols: int) -> tuple[str, str]:
-    """The target, or q8_0, or f16, whichever is the first whose blocks the columns fill."""
+def _fitting(target: str, cols: int) -> str:
+    """The target, or q8_0, or f16: the first whose blocks the columns fill."""
     for name in (target, "q8_0"):
-        block = formats.get(name).spec.block_columns
-        if cols % (block or 1) == 0:
-            return name, "asked for" if name == target else _fallback_reason(target, cols)
-    return "f16", _fallback_reason(target, cols)
-
-
-def _fallback_reason(target: str, cols: int) -> str:
-    return f"fallback, {cols} columns are not a multiple of {formats.get(target).spec.block_columns}"
+        if cols % (formats.get(name).spec.block_columns or 1) == 0:
+            return name
+    return "f16"
 
 
 def _units(tensors: Iterable[TensorPlan]) -> list[list[TensorPlan]]:
