@@ -8,12 +8,13 @@ from pathlib import Path
 
 from edgert.errors import EdgertError, FileFormatError, ModelNotFoundError, UnsupportedFormatError
 from edgert.files.checkpoint import Checkpoint, Kind, Part, TensorEntry
-from edgert.files.gguf import is_gguf, open_gguf
+from edgert.files.gguf import is_gguf
+from edgert.files.gguf_split import open_gguf_files
 from edgert.files.huggingface import CONFIG, open_folder, pickle_error
 from edgert.files.opening import file_mode, os_errors, read_start
-from edgert.files.safetensors import is_safetensors, read_safetensors
+from edgert.files.safetensors import is_safetensors
 
-__all__ = ["Checkpoint", "Kind", "Part", "TensorEntry", "open_checkpoint", "open_gguf", "read_safetensors"]
+__all__ = ["Checkpoint", "Kind", "Part", "TensorEntry", "open_checkpoint"]
 
 _ZIP, _PICKLE, _LFS = b"PK\x03\x04", (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), b"version https://git-lfs"
 
@@ -29,7 +30,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         return _open_folder(place)
     start = read_start(place, 64)
     if is_gguf(start):
-        return open_gguf(place)
+        return open_gguf_files(place)
     if is_safetensors(start):
         with os_errors(place):
             has_config = (place.parent / CONFIG).exists()
@@ -45,7 +46,7 @@ def _open_folder(folder: Path) -> Checkpoint:
             return open_folder(folder)
         ggufs = sorted(folder.glob("*.gguf"))
     if len(ggufs) == 1:
-        return open_gguf(ggufs[0])
+        return open_gguf_files(ggufs[0])
     if ggufs:
         names = ", ".join(path.name for path in ggufs[:4])
         raise ModelNotFoundError(f"{folder}: found {len(ggufs)} GGUF files ({names}); give the path of one of them")

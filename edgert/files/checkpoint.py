@@ -25,7 +25,8 @@ class TensorEntry:
 
     `format` is a format's name (docs/formats.md) or another ggml or safetensors type in lower case, which is kept so
     that an error can name it. `file` is an index into Checkpoint.files; `offset` and `length` are bytes of that file.
-    `parts` is empty where the bytes lie row by row, as in GGUF and Hugging Face files.
+    `parts` is empty where the bytes lie row by row, as in GGUF and Hugging Face files; `checksum` is then theirs, if
+    the file has one.
     """
 
     name: str
@@ -35,6 +36,7 @@ class TensorEntry:
     offset: int
     length: int
     parts: tuple[Part, ...] = ()
+    checksum: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def _packed_entry(path: Path, name: str, value: Any, tensors: dict[str, TensorEn
     if not isinstance(listed, list) or len(listed) > MAX_PARTS:
         raise FileFormatError(f"{what}: expected a list of up to {MAX_PARTS} parts; convert the model again")
     if not listed:
-        return _described_float(what, name, value["format"], shape, tensors)
+        return _described_float(what, name, value, tensors)
     parts = tuple(_part(what, part, tensors, used) for part in listed)
     num_bytes = sum(part.length for part in parts)
     # One bit is the least that a weight takes: a shape beyond that is a lie that would be allocated for.
@@ -73,14 +74,12 @@ def _packed_entry(path: Path, name: str, value: Any, tensors: dict[str, TensorEn
     return TensorEntry(name, value["format"], tuple(shape), first.file, first.offset, num_bytes, parts)
 
 
-def _described_float(
-    what: str, name: str, format_name: str, shape: list[int], tensors: dict[str, TensorEntry]
-) -> TensorEntry:
+def _described_float(what: str, name: str, value: dict[str, Any], tensors: dict[str, TensorEntry]) -> TensorEntry:
     """A tensor without parts: its bytes are the safetensors tensor of the same name."""
-    entry = tensors.get(name)
+    entry, format_name, shape = tensors.get(name), value["format"], value["shape"]
     if entry is None or entry.format != format_name or list(entry.shape) != shape:
-        raise FileFormatError(f"{what}: expected a {format_name} tensor of shape {shape}; convert the model again")
-    return entry
+        raise FileFormatError(f"{what}: expected a {format_name:.20} tensor of shape {shape}; convert the model again")
+    return replace(entry, checksum=_checksum(what, value.get("checksum")))
 
 
 def _part(what: str, value: Any, tensors: dict[str, TensorEntry], used: set[str]) -> Part:
@@ -92,7 +91,11 @@ def _part(what: str, value: Any, tensors: dict[str, TensorEntry], used: set[str]
         raise FileFormatError(f"{what}: part {key[:120]!r}: expected a U8 tensor of one dimension; convert again")
     if key in used:
         raise FileFormatError(f"{what}: part {key[:120]!r} is used twice; convert the model again")
-    if checksum is not None and not (isinstance(checksum, str) and _CHECKSUM.fullmatch(checksum)):
-        raise FileFormatError(f"{what}: part {key[:120]!r}: found checksum {checksum!r:.40}, expected crc32:xxxxxxxx")
     used.add(key)
-    return Part(value["name"], entry.offset, entry.length, checksum)
+    return Part(value["name"], entry.offset, entry.length, _checksum(f"{what}: part {key[:120]!r}", checksum))
+
+
+def _checksum(what: str, value: Any) -> str | None:
+    if value is not None and not (isinstance(value, str) and _CHECKSUM.fullmatch(value)):
+        raise FileFormatError(f"{what}: found checksum {value!r:.40}, expected crc32:xxxxxxxx; convert the model again")
+    return value
