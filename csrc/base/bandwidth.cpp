@@ -52,7 +52,8 @@ double read_bandwidth(int num_threads, std::size_t num_bytes, int repeats) {
   volatile std::uint64_t sink = sinks[0];
   (void)sink;
   std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
-  return static_cast<double>(share * static_cast<std::size_t>(num_threads)) / seconds[static_cast<std::size_t>(repeats / 2)];
+  return static_cast<double>(share * static_cast<std::size_t>(num_threads)) /
+         seconds[static_cast<std::size_t>(repeats / 2)];
 }
 
 }  // namespace edgert

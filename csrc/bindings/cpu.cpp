@@ -1,3 +1,5 @@
+#include "base/cpu.h"
+
 #include <pybind11/stl.h>
 
 #include <stdexcept>
@@ -6,7 +8,6 @@
 #include <vector>
 
 #include "base/bandwidth.h"
-#include "base/cpu.h"
 #include "bindings/bindings.h"
 #include "io/file.h"
 #include "kernels/kernel_table.h"

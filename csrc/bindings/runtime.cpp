@@ -20,7 +20,8 @@ namespace {
 template <typename T>
 using Array = py::array_t<T, py::array::c_style>;
 using Attributes = std::map<std::string, double>;
-using NodeTuple = std::tuple<std::string, std::vector<std::int32_t>, std::vector<std::string>, Attributes, std::int32_t>;
+using NodeTuple =
+    std::tuple<std::string, std::vector<std::int32_t>, std::vector<std::string>, Attributes, std::int32_t>;
 
 double number(const Attributes& attributes, const char* name) {
   const auto it = attributes.find(name);
@@ -36,9 +37,9 @@ std::int32_t integer(const Attributes& attributes, const char* name) {
 
 Op op_from_name(const std::string& name) {
   static const std::map<std::string, Op> ops = {
-      {"embed", Op::embed},         {"rms_norm", Op::rms_norm}, {"linear", Op::linear},
-      {"rope", Op::rope},           {"attention", Op::attention}, {"add", Op::add},
-      {"silu_mul", Op::silu_mul},   {"relu2", Op::relu2},       {"moe", Op::moe}};
+      {"embed", Op::embed},       {"rms_norm", Op::rms_norm},   {"linear", Op::linear},
+      {"rope", Op::rope},         {"attention", Op::attention}, {"add", Op::add},
+      {"silu_mul", Op::silu_mul}, {"relu2", Op::relu2},         {"moe", Op::moe}};
   const auto it = ops.find(name);
   if (it == ops.end()) throw std::invalid_argument("graph: found the operation '" + name + "', which the core lacks");
   return it->second;
@@ -71,7 +72,8 @@ Node node_from_tuple(const NodeTuple& tuple, const WeightStore& store) {
 
 Graph graph_from_dict(const py::dict& args, const WeightStore& store) {
   Graph graph;
-  for (const auto& tuple : args["nodes"].cast<std::vector<NodeTuple>>()) graph.nodes.push_back(node_from_tuple(tuple, store));
+  for (const auto& tuple : args["nodes"].cast<std::vector<NodeTuple>>())
+    graph.nodes.push_back(node_from_tuple(tuple, store));
   for (const py::handle item : args["ropes"].cast<py::list>()) {
     const auto rope = item.cast<py::dict>();
     graph.ropes.push_back({.head_dim = rope["head_dim"].cast<std::int32_t>(),
@@ -88,10 +90,16 @@ Graph graph_from_dict(const py::dict& args, const WeightStore& store) {
 
 std::unique_ptr<Runtime> make_runtime(const py::dict& graph, std::shared_ptr<const WeightStore> store,
                                       const std::string& isa, std::int32_t threads, std::int32_t batch_tokens,
-                                      std::int32_t context, const std::string& kv_format, std::int64_t kv_budget_bytes) {
-  RuntimeOptions options{.kernels = kernel_table(isa.c_str()), .num_threads = threads, .batch_tokens = batch_tokens,
-                         .context = context, .kv_format = KVFormat::f16, .kv_budget_bytes = kv_budget_bytes};
-  if (options.kernels == nullptr) throw std::invalid_argument("instruction set: found '" + isa + "', expected a supported level");
+                                      std::int32_t context, const std::string& kv_format,
+                                      std::int64_t kv_budget_bytes) {
+  RuntimeOptions options{.kernels = kernel_table(isa.c_str()),
+                         .num_threads = threads,
+                         .batch_tokens = batch_tokens,
+                         .context = context,
+                         .kv_format = KVFormat::f16,
+                         .kv_budget_bytes = kv_budget_bytes};
+  if (options.kernels == nullptr)
+    throw std::invalid_argument("instruction set: found '" + isa + "', expected a supported level");
   if (kv_format != "f16" && kv_format != "f32")
     throw std::invalid_argument("kv_format: found '" + kv_format + "', expected f16 or f32");
   if (kv_format == "f32") options.kv_format = KVFormat::f32;
@@ -118,7 +126,12 @@ struct PySpan {
     for (const auto& [begin, end] : ranges) segments.push_back({begin, end});
   }
   Span view() const {
-    Span span{.sequence = sequence, .tokens = flat(tokens), .logits = logits, .positions = {}, .tree_mask = {}, .segments = segments};
+    Span span{.sequence = sequence,
+              .tokens = flat(tokens),
+              .logits = logits,
+              .positions = {},
+              .tree_mask = {},
+              .segments = segments};
     if (positions) span.positions = flat(*positions);
     if (tree_mask) span.tree_mask = flat(*tree_mask);
     return span;
@@ -139,7 +152,8 @@ py::array step(py::object self, const std::vector<const PySpan*>& py_spans) {
     logits = runtime.step(spans);
   }
   const auto stride = static_cast<py::ssize_t>(logits.stride * static_cast<std::int64_t>(sizeof(float)));
-  py::array out(py::dtype::of<float>(), std::vector<py::ssize_t>{static_cast<py::ssize_t>(logits.num_rows), logits.vocab_size},
+  py::array out(py::dtype::of<float>(),
+                std::vector<py::ssize_t>{static_cast<py::ssize_t>(logits.num_rows), logits.vocab_size},
                 std::vector<py::ssize_t>{stride, sizeof(float)}, logits.values, self);
   out.attr("setflags")(py::arg("write") = false);
   return out;
@@ -169,18 +183,24 @@ void init_runtime(py::module_& m) {
   py::class_<PySpan>(m, "Span", "Tokens to append to a sequence, and which of their logits are wanted.")
       .def(py::init<SequenceId, Array<std::int32_t>, const std::string&, std::optional<Array<std::int32_t>>,
                     std::optional<Array<std::uint8_t>>, const std::vector<std::pair<std::int32_t, std::int32_t>>&>(),
-           py::arg("sequence"), py::arg("tokens").noconvert(), py::arg("logits") = "last", py::arg("positions") = py::none(),
-           py::arg("tree_mask") = py::none(), py::arg("segments") = std::vector<std::pair<std::int32_t, std::int32_t>>{});
+           py::arg("sequence"), py::arg("tokens").noconvert(), py::arg("logits") = "last",
+           py::arg("positions") = py::none(), py::arg("tree_mask") = py::none(),
+           py::arg("segments") = std::vector<std::pair<std::int32_t, std::int32_t>>{});
   py::class_<Runtime>(m, "Runtime", "Runs steps of a model; one caller at a time.")
-      .def(py::init(&make_runtime), py::arg("graph"), py::arg("store"), py::kw_only(), py::arg("isa"), py::arg("threads"),
-           py::arg("batch_tokens"), py::arg("context"), py::arg("kv_format"), py::arg("kv_budget_bytes"))
+      .def(py::init(&make_runtime), py::arg("graph"), py::arg("store"), py::kw_only(), py::arg("isa"),
+           py::arg("threads"), py::arg("batch_tokens"), py::arg("context"), py::arg("kv_format"),
+           py::arg("kv_budget_bytes"))
       .def("step", &step, py::arg("spans"),
            "Appends the spans and returns float32 logits [rows, vocab], valid until the next step.")
       .def("open_sequence", [](Runtime& r) { return r.kv().open(); })
-      .def("fork", [](Runtime& r, SequenceId s) { return r.kv().fork(checked(r.kv(), s)); }, py::arg("sequence"))
+      .def(
+          "fork", [](Runtime& r, SequenceId s) { return r.kv().fork(checked(r.kv(), s)); }, py::arg("sequence"))
       .def("rewind", &rewind, py::arg("sequence"), py::arg("length"))
-      .def("release", [](Runtime& r, SequenceId s) { r.kv().release(checked(r.kv(), s)); }, py::arg("sequence"))
-      .def("length", [](const Runtime& r, SequenceId s) { return r.kv().length(checked(r.kv(), s)); }, py::arg("sequence"))
+      .def(
+          "release", [](Runtime& r, SequenceId s) { r.kv().release(checked(r.kv(), s)); }, py::arg("sequence"))
+      .def(
+          "length", [](const Runtime& r, SequenceId s) { return r.kv().length(checked(r.kv(), s)); },
+          py::arg("sequence"))
       .def("can_reserve", &can_reserve, py::arg("appends"), "appends: (sequence, number of tokens).")
       .def_property_readonly("kv_bytes", [](const Runtime& r) { return r.kv().used_bytes(); })
       .def_property_readonly("kv_page_bytes", [](const Runtime& r) { return r.kv().page_bytes(); })

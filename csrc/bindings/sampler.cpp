@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bindings/bindings.h"
+#include "sample/philox.h"
 
 namespace py = pybind11;
 
@@ -19,7 +20,8 @@ Sampler make_sampler(double temperature, std::int32_t top_k, double top_p, doubl
                      std::int32_t penalty_last_n, const std::map<std::int32_t, float>& logit_bias, std::uint64_t seed,
                      std::uint32_t index, std::int32_t num_logprobs, const std::string& isa) {
   const KernelTable* kernels = kernel_table(isa.c_str());
-  if (kernels == nullptr) throw std::invalid_argument("instruction set: found '" + isa + "', expected a supported level");
+  if (kernels == nullptr)
+    throw std::invalid_argument("instruction set: found '" + isa + "', expected a supported level");
   return Sampler({.temperature = temperature,
                   .top_k = top_k,
                   .top_p = top_p,
@@ -47,6 +49,8 @@ SampleResult sample(Sampler& sampler, const py::array_t<float>& logits, std::uin
 }  // namespace
 
 void init_sampler(py::module_& m) {
+  m.def("philox4x32_10", &philox4x32_10, py::arg("counter"), py::arg("key"), "Random words (Salmon et al. 2011).");
+  m.def("uniform", &uniform, py::arg("seed"), py::arg("index"), py::arg("position"), "The sampler's number in [0, 1).");
   py::class_<SampleResult>(m, "SampleResult")
       .def_readonly("token", &SampleResult::token)
       .def_readonly("logprob", &SampleResult::logprob)

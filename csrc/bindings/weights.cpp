@@ -1,5 +1,3 @@
-#include "weights/store.h"
-
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
@@ -9,6 +7,7 @@
 #include <tuple>
 
 #include "bindings/bindings.h"
+#include "weights/store.h"
 
 namespace py = pybind11;
 
@@ -18,8 +17,13 @@ namespace {
 WeightId add(WeightStore& store, const std::string& name, const std::string& format, std::int64_t rows,
              std::int64_t cols, const std::vector<std::tuple<std::int32_t, std::int64_t, std::int64_t>>& parts,
              bool is_packed, std::int32_t unpermute_heads) {
-  WeightRequest request{.name = name, .format = Format::f32, .rows = rows, .cols = cols, .parts = {},
-                        .is_packed = is_packed, .unpermute_heads = unpermute_heads};
+  WeightRequest request{.name = name,
+                        .format = Format::f32,
+                        .rows = rows,
+                        .cols = cols,
+                        .parts = {},
+                        .is_packed = is_packed,
+                        .unpermute_heads = unpermute_heads};
   if (!format_from_name(format.c_str(), request.format))
     throw std::invalid_argument(name + ": found format '" + format + "', which has no kernel");
   for (const auto& [file, offset, length] : parts) request.parts.push_back({file, offset, length});

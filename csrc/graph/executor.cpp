@@ -99,16 +99,19 @@ std::int8_t* Executor::codes(std::int32_t buffer, std::int32_t r) const {
 
 float* Executor::scales(std::int32_t buffer, std::int32_t r) const {
   const Buffer& b = plan_.buffers[at(buffer)];
-  return arena_.as<float>(static_cast<std::size_t>(b.offset + b.scales_offset)) + std::int64_t{r} * (b.stride / b.scale_columns);
+  return arena_.as<float>(static_cast<std::size_t>(b.offset + b.scales_offset)) +
+         std::int64_t{r} * (b.stride / b.scale_columns);
 }
 
 GroupSums* Executor::sums(std::int32_t buffer, std::int32_t r) const {
   const Buffer& b = plan_.buffers[at(buffer)];
-  return arena_.as<GroupSums>(static_cast<std::size_t>(b.offset + b.sums_offset)) + std::int64_t{r} * (b.stride / kGroupColumns);
+  return arena_.as<GroupSums>(static_cast<std::size_t>(b.offset + b.sums_offset)) +
+         std::int64_t{r} * (b.stride / kGroupColumns);
 }
 
 void Executor::quantize_row(std::int32_t from, std::int32_t to, std::int32_t r) const {
-  kernels_.quantize(row(from, r), plan_.buffers[at(from)].width, plan_.buffers[at(to)].scale_columns, codes(to, r), scales(to, r), sums(to, r));
+  kernels_.quantize(row(from, r), plan_.buffers[at(from)].width, plan_.buffers[at(to)].scale_columns, codes(to, r),
+                    scales(to, r), sums(to, r));
 }
 
 LinearInput Executor::linear_input(std::int32_t values, const std::int32_t (&codes_of)[2], Format format,
@@ -143,7 +146,8 @@ void Executor::run_step(const Step& step, std::size_t index, int thread, bool al
     case StepKind::embed:
       rows([&](std::int32_t r) {
         const WeightPin weight(store_, graph_.nodes[at(step.node)].weights[0]);
-        kernels_.dequantize_row[static_cast<int>(weight.view().format)](weight.view(), rows_.tokens[at(r)], row(step.out, r));
+        kernels_.dequantize_row[static_cast<int>(weight.view().format)](weight.view(), rows_.tokens[at(r)],
+                                                                        row(step.out, r));
       });
       break;
     case StepKind::rms_norm:
@@ -240,7 +244,8 @@ void Executor::rope(const Step& step, std::int32_t r) {
   const std::size_t rope = at(node.attributes.rope);
   const std::int32_t rotary_dim = graph_.ropes[rope].rotary_dim;
   const float* cos = rope_tables_.as<float>() + rope_offsets_[rope] + std::int64_t{r} * rotary_dim;
-  kernels_.rope(x, cos, cos + rotary_dim / 2, node.width / node.attributes.head_dim, node.attributes.head_dim, rotary_dim);
+  kernels_.rope(x, cos, cos + rotary_dim / 2, node.width / node.attributes.head_dim, node.attributes.head_dim,
+                rotary_dim);
 }
 
 void Executor::store_kv(const Step& step, std::int32_t kv_head) {
@@ -251,8 +256,10 @@ void Executor::store_kv(const Step& step, std::int32_t kv_head) {
       const std::int32_t place = span.base + i, r = span.first_row + i;
       const KVBlock block = kv_.block(span.span->sequence, a.layer, kv_head, place / kPageTokens);
       const std::int64_t offset = std::int64_t{kv_head} * a.head_dim;
-      kernels_.store_k(kv_.format(), row(step.in[0], r) + offset, a.head_dim, place % kPageTokens, const_cast<void*>(block.k));
-      kernels_.store_v(kv_.format(), row(step.in[1], r) + offset, a.head_dim, place % kPageTokens, const_cast<void*>(block.v));
+      kernels_.store_k(kv_.format(), row(step.in[0], r) + offset, a.head_dim, place % kPageTokens,
+                       const_cast<void*>(block.k));
+      kernels_.store_v(kv_.format(), row(step.in[1], r) + offset, a.head_dim, place % kPageTokens,
+                       const_cast<void*>(block.v));
     }
   }
 }
@@ -272,7 +279,8 @@ struct TileShape {
 
 // Bits [begin, end) of the 64 positions that start at `first`.
 std::uint64_t range_mask(std::int64_t first, std::int64_t begin, std::int64_t end) {
-  const std::int64_t low = std::clamp<std::int64_t>(begin - first, 0, 64), high = std::clamp<std::int64_t>(end - first, 0, 64);
+  const std::int64_t low = std::clamp<std::int64_t>(begin - first, 0, 64),
+                     high = std::clamp<std::int64_t>(end - first, 0, 64);
   if (low >= high) return 0;
   const std::uint64_t up_to_high = high == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << high) - 1;
   return up_to_high & ~((std::uint64_t{1} << low) - 1);
@@ -285,14 +293,16 @@ std::uint64_t visible(const SpanRows& rows, const NodeAttributes& a, std::int32_
   std::uint64_t before = range_mask(first, 0, rows.base);
   if (!span.segments.empty()) {
     before = 0;
-    for (const Segment& s : span.segments) before |= range_mask(first, s.begin, std::min<std::int64_t>(s.end, rows.base));
+    for (const Segment& s : span.segments)
+      before |= range_mask(first, s.begin, std::min<std::int64_t>(s.end, rows.base));
   }
   std::uint64_t inside = range_mask(first, rows.base, place + 1);
   if (!span.tree_mask.empty()) {
     inside = 0;
     const std::int64_t end = std::min<std::int64_t>(first + 64, rows.base + rows.num_rows);
     for (std::int64_t p = std::max<std::int64_t>(first, rows.base); p < end; ++p)
-      if (span.tree_mask[static_cast<std::size_t>(i) * span.tokens.size() + static_cast<std::size_t>(p - rows.base)] != 0)
+      if (span.tree_mask[static_cast<std::size_t>(i) * span.tokens.size() + static_cast<std::size_t>(p - rows.base)] !=
+          0)
         inside |= std::uint64_t{1} << (p - first);
   }
   std::uint64_t mask = before | inside;
@@ -306,7 +316,8 @@ void Executor::attention(const Step& step, std::size_t index, int thread) {
   const NodeAttributes& a = graph_.nodes[at(step.node)].attributes;
   const TileShape shape(a);
   std::int32_t total = 0;
-  for (std::int32_t s = 0; s < rows_.num_spans; ++s) total += shape.num_tiles(rows_.spans[at(s)].num_rows) * a.num_kv_heads;
+  for (std::int32_t s = 0; s < rows_.num_spans; ++s)
+    total += shape.num_tiles(rows_.spans[at(s)].num_rows) * a.num_kv_heads;
   for_chunks(index, total, 1, false, [&](std::int32_t item, std::int32_t) {
     std::int32_t s = 0;
     for (;; ++s) {
@@ -318,16 +329,25 @@ void Executor::attention(const Step& step, std::size_t index, int thread) {
   });
 }
 
-void Executor::attend(const Step& step, const SpanRows& span, std::int32_t kv_head, std::int32_t tile, Scratch& scratch) {
+void Executor::attend(const Step& step, const SpanRows& span, std::int32_t kv_head, std::int32_t tile,
+                      Scratch& scratch) {
   const NodeAttributes& a = graph_.nodes[at(step.node)].attributes;
   const TileShape shape(a);
   const std::int32_t first_token = tile / shape.head_tiles * shape.tokens;
   const std::int32_t num_tokens = std::min(shape.tokens, span.num_rows - first_token);
   const std::int32_t first_head = kv_head * shape.group + tile % shape.head_tiles * shape.heads;
   const std::int32_t num_heads = std::min(shape.heads, (kv_head + 1) * shape.group - first_head);
-  AttentionTask task{.format = kv_.format(), .head_dim = a.head_dim, .scale = a.scale, .soft_cap = a.soft_cap,
-                     .num_rows = num_tokens * num_heads, .num_blocks = 0, .q = {}, .out = {}, .log_sum_exp = nullptr,
-                     .blocks = scratch.blocks.data(), .masks = scratch.masks.data()};
+  AttentionTask task{.format = kv_.format(),
+                     .head_dim = a.head_dim,
+                     .scale = a.scale,
+                     .soft_cap = a.soft_cap,
+                     .num_rows = num_tokens * num_heads,
+                     .num_blocks = 0,
+                     .q = {},
+                     .out = {},
+                     .log_sum_exp = nullptr,
+                     .blocks = scratch.blocks.data(),
+                     .masks = scratch.masks.data()};
   for (std::int32_t t = 0; t < num_tokens; ++t)
     for (std::int32_t h = 0; h < num_heads; ++h) {
       const std::int32_t r = span.first_row + first_token + t;
@@ -335,7 +355,8 @@ void Executor::attend(const Step& step, const SpanRows& span, std::int32_t kv_he
       task.q[t * num_heads + h] = row(step.in[0], r) + offset;
       task.out[t * num_heads + h] = row(step.out, r) + offset;
     }
-  const std::int32_t end = span.span->tree_mask.empty() ? span.base + first_token + num_tokens : span.base + span.num_rows;
+  const std::int32_t end =
+      span.span->tree_mask.empty() ? span.base + first_token + num_tokens : span.base + span.num_rows;
   for (std::int32_t page = 0; page * kPageTokens < end; ++page) {
     std::uint64_t* masks = scratch.masks.data() + std::int64_t{task.num_blocks} * task.num_rows;
     std::uint64_t any = 0;
@@ -351,7 +372,8 @@ void Executor::attend(const Step& step, const SpanRows& span, std::int32_t kv_he
   kernels_.attention(task);
   // The last head of a token is followed by the pad that float kernels read.
   if (first_head + num_heads == a.num_heads)
-    for (std::int32_t t = 0; t < num_tokens; ++t) clear_pad(step.out, span.first_row + first_token + t, a.num_heads * a.head_dim);
+    for (std::int32_t t = 0; t < num_tokens; ++t)
+      clear_pad(step.out, span.first_row + first_token + t, a.num_heads * a.head_dim);
 }
 
 }  // namespace edgert

@@ -63,7 +63,8 @@ class Executor {
   float* scales(std::int32_t buffer, std::int32_t r) const;
   GroupSums* sums(std::int32_t buffer, std::int32_t r) const;
   void quantize_row(std::int32_t from, std::int32_t to, std::int32_t r) const;
-  LinearInput linear_input(std::int32_t values, const std::int32_t (&codes_of)[2], Format format, std::int32_t tokens) const;
+  LinearInput linear_input(std::int32_t values, const std::int32_t (&codes_of)[2], Format format,
+                           std::int32_t tokens) const;
 
   void linear(const Step& step, std::size_t index);
   void rms_norm(const Step& step, std::int32_t r);
@@ -76,7 +77,9 @@ class Executor {
   void moe_linear(const Step& step, std::size_t index, bool is_down);
   void moe_act(const Step& step, std::size_t index);
   void moe_combine(const Step& step, std::int32_t r);
-  std::int32_t* ints(std::int32_t buffer, std::int32_t r) const { return reinterpret_cast<std::int32_t*>(row(buffer, r)); }
+  std::int32_t* ints(std::int32_t buffer, std::int32_t r) const {
+    return reinterpret_cast<std::int32_t*>(row(buffer, r));
+  }
 
   const Graph& graph_;
   const WeightStore& store_;

@@ -71,7 +71,8 @@ void Executor::moe_linear(const Step& step, std::size_t index, bool is_down) {
     const std::int32_t matrix = item / chunks % matrices, chunk = item % chunks;
     const WeightPin weight(store_, node.weights[at(3 * expert + (is_down ? 2 : matrix))]);
     const Format format = weight.view().format;
-    LinearInput x = is_down ? linear_input(moe.gate, moe.act, format, tokens) : linear_input(step.in[0], step.quantized, format, tokens);
+    LinearInput x = is_down ? linear_input(moe.gate, moe.act, format, tokens)
+                            : linear_input(step.in[0], step.quantized, format, tokens);
     if (is_down) {
       x.values += first[expert] * x.values_stride;
       if (x.codes != nullptr) {
@@ -84,8 +85,8 @@ void Executor::moe_linear(const Step& step, std::size_t index, bool is_down) {
     }
     const std::int32_t out = is_down ? moe.down : matrix == 0 ? moe.gate : moe.up;
     const LinearOutput y{.y = row(out, first[expert]), .stride = stride(out), .bias = nullptr};
-    kernels_.linear[static_cast<int>(format)](
-        weight.view(), x, y, chunk * kExpertStrips, std::min(weight.view().strips, (chunk + 1) * kExpertStrips));
+    kernels_.linear[static_cast<int>(format)](weight.view(), x, y, chunk * kExpertStrips,
+                                              std::min(weight.view().strips, (chunk + 1) * kExpertStrips));
   });
 }
 
@@ -94,13 +95,15 @@ void Executor::moe_act(const Step& step, std::size_t index) {
   const MoePlan& moe = plan_.moes[at(step.moe)];
   const bool alone = rows_.num_tokens <= kAloneTokens;
   const std::int32_t total = num_rows(step.rows) * a.top_k;
-  for_chunks(index, total, std::max(1, total / (pool_.num_threads() * 4)), alone, [&](std::int32_t begin, std::int32_t end) {
-    for (std::int32_t slot = begin; slot < end; ++slot) {
-      kernels_.silu_mul(row(moe.gate, slot), row(moe.up, slot), row(moe.gate, slot), round_up(a.intermediate_size, kStripRows));
-      for (const std::int32_t act : moe.act)
-        if (act >= 0) quantize_row(moe.gate, act, slot);
-    }
-  });
+  for_chunks(index, total, std::max(1, total / (pool_.num_threads() * 4)), alone,
+             [&](std::int32_t begin, std::int32_t end) {
+               for (std::int32_t slot = begin; slot < end; ++slot) {
+                 kernels_.silu_mul(row(moe.gate, slot), row(moe.up, slot), row(moe.gate, slot),
+                                   round_up(a.intermediate_size, kStripRows));
+                 for (const std::int32_t act : moe.act)
+                   if (act >= 0) quantize_row(moe.gate, act, slot);
+               }
+             });
 }
 
 void Executor::moe_combine(const Step& step, std::int32_t r) {

@@ -50,7 +50,8 @@ struct Checker {
       case Op::rms_norm:
         count(1, 1, 1);
         same_width(0);
-        require(a.head_dim >= 0 && (a.head_dim == 0 || n.width % a.head_dim == 0), "head_dim does not divide the width");
+        require(a.head_dim >= 0 && (a.head_dim == 0 || n.width % a.head_dim == 0),
+                "head_dim does not divide the width");
         weight(0, a.head_dim > 0 ? a.head_dim : n.width, 0);
         break;
       case Op::linear:

@@ -90,7 +90,10 @@ class Compiler {
     const auto it = gathered_.find(from);
     if (it != gathered_.end()) return it->second;
     const std::int32_t out = add_buffer(Rows::logits, graph_.nodes[static_cast<std::size_t>(from)].width);
-    push({.kind = StepKind::gather, .in = {value_[static_cast<std::size_t>(from)], -1, -1}, .out = out, .rows = Rows::logits});
+    push({.kind = StepKind::gather,
+          .in = {value_[static_cast<std::size_t>(from)], -1, -1},
+          .out = out,
+          .rows = Rows::logits});
     gathered_[from] = out;
     return out;
   }
@@ -211,7 +214,8 @@ class Compiler {
           read(m.experts), write(m.slots), write(m.slot_rows), write(m.ranges);
           break;
         case StepKind::moe_gate_up:
-          read(s.in[0]), read(s.quantized[0]), read(s.quantized[1]), read(m.slot_rows), read(m.ranges), write(m.gate), write(m.up);
+          read(s.in[0]), read(s.quantized[0]), read(s.quantized[1]), read(m.slot_rows), read(m.ranges), write(m.gate),
+              write(m.up);
           break;
         case StepKind::moe_act:
           read(m.up), write(m.gate), write(m.act[0]), write(m.act[1]);
@@ -303,10 +307,10 @@ class Compiler {
   const WeightStore& store_;
   Plan plan_;
   std::int32_t last_attention_ = -1;
-  std::vector<std::int32_t> last_use_;               // last node that reads a node's value
-  std::vector<std::int32_t> value_;                  // buffer of a node's value
+  std::vector<std::int32_t> last_use_;                          // last node that reads a node's value
+  std::vector<std::int32_t> value_;                             // buffer of a node's value
   std::map<std::pair<std::int32_t, int>, std::int32_t> codes_;  // (float buffer, codes_index) -> quantised buffer
-  std::map<std::int32_t, std::int32_t> gathered_;    // node -> buffer of its gathered rows
+  std::map<std::int32_t, std::int32_t> gathered_;               // node -> buffer of its gathered rows
 };
 
 }  // namespace

@@ -19,9 +19,9 @@ enum class StepKind : std::uint8_t {
   add,
   silu_mul,
   relu2,
-  gather,      // the rows whose logits are asked for
-  moe_route,   // the experts of each token and their weights
-  moe_sort,    // the tokens of each expert
+  gather,     // the rows whose logits are asked for
+  moe_route,  // the experts of each token and their weights
+  moe_sort,   // the tokens of each expert
   moe_gate_up,
   moe_act,
   moe_down,
@@ -31,8 +31,8 @@ enum class StepKind : std::uint8_t {
 // Whose rows a buffer has: every token, the tokens whose logits are asked for, or top_k for each of either.
 enum class Rows : std::uint8_t { tokens, logits, token_experts, logit_experts };
 
-// A range of the arena. float32: [rows][stride]. Quantised: codes [rows][stride], then scales [rows][stride / scale_columns],
-// then sums [rows][stride / 64].
+// A range of the arena. float32: [rows][stride]. Quantised: codes [rows][stride], then scales [rows][stride /
+// scale_columns], then sums [rows][stride / 64].
 struct Buffer {
   Rows rows = Rows::tokens;
   std::int32_t width = 0;   // values of a row
@@ -57,7 +57,7 @@ struct Step {
   std::int32_t out = -1;              // buffer; kLogits for the logits
   // linear, moe: the input's codes with a scale for 64 and for 32 columns, or -1 where no weight reads them.
   std::int32_t quantized[2] = {-1, -1};
-  std::int32_t moe = -1;              // index into Plan::moes
+  std::int32_t moe = -1;  // index into Plan::moes
   Rows rows = Rows::tokens;
   bool is_parallel_alone = false;  // worth all threads even for one token
 };
@@ -66,11 +66,11 @@ inline constexpr std::int32_t kLogits = -2;
 
 // Buffers of one mixture-of-experts node.
 struct MoePlan {
-  std::int32_t experts = -1;     // int32 [rows][top_k], ascending
-  std::int32_t weights = -1;     // float32 [rows][top_k]
-  std::int32_t slots = -1;       // int32 [rows][top_k]: where the pair's result lies
-  std::int32_t slot_rows = -1;   // int32 [rows * top_k]: which row a slot reads, experts in ascending order
-  std::int32_t ranges = -1;      // int32 [num_experts + 1]: first slot of each expert, then the number of active ones
+  std::int32_t experts = -1;    // int32 [rows][top_k], ascending
+  std::int32_t weights = -1;    // float32 [rows][top_k]
+  std::int32_t slots = -1;      // int32 [rows][top_k]: where the pair's result lies
+  std::int32_t slot_rows = -1;  // int32 [rows * top_k]: which row a slot reads, experts in ascending order
+  std::int32_t ranges = -1;     // int32 [num_experts + 1]: first slot of each expert, then the number of active ones
   std::int32_t gate = -1, up = -1, down = -1;  // float32 [rows * top_k][...]
   std::int32_t act[2] = {-1, -1};              // codes of silu(gate) * up, as Step::quantized
 };
@@ -81,7 +81,8 @@ struct Plan {
   std::vector<MoePlan> moes;
   std::int64_t arena_bytes = 0;
   std::int32_t max_rows = 0;  // tokens of a step
-  // One flag a step: threads wait for each other before it. Alone: with few tokens thread 0 runs the cheap steps by itself.
+  // One flag a step: threads wait for each other before it. Alone: with few tokens thread 0 runs the cheap steps by
+  // itself.
   std::vector<char> barrier, barrier_alone;
 };
 

@@ -27,7 +27,8 @@ const std::vector<double>& factors(const RopeSpec& spec, const char* name) {
   const auto it = spec.lists.find(name);
   const std::size_t expected = static_cast<std::size_t>(spec.rotary_dim / 2);
   if (it == spec.lists.end() || it->second.size() != expected)
-    throw std::invalid_argument("rope scaling " + spec.type + ": expected " + std::to_string(expected) + " values in " + name);
+    throw std::invalid_argument("rope scaling " + spec.type + ": expected " + std::to_string(expected) + " values in " +
+                                name);
   return it->second;
 }
 
@@ -73,7 +74,8 @@ std::vector<double> yarn_frequencies(const RopeSpec& spec, double& attention_fac
 
 // Dubey et al. 2024 (Llama 3): long waves are stretched, short ones kept, those between blended.
 std::vector<double> llama3_frequencies(const RopeSpec& spec) {
-  const double factor = scalar(spec, "factor"), low = scalar(spec, "low_freq_factor"), high = scalar(spec, "high_freq_factor");
+  const double factor = scalar(spec, "factor"), low = scalar(spec, "low_freq_factor"),
+               high = scalar(spec, "high_freq_factor");
   const double positions = original_positions(spec);
   std::vector<double> out = plain_frequencies(spec, spec.theta);
   for (double& f : out) {
@@ -101,7 +103,8 @@ std::vector<double> longrope_frequencies(const RopeSpec& spec, std::int64_t cont
   const double factor = scalar_or(spec, "factor", static_cast<double>(spec.max_position_embeddings) / positions);
   const double inferred = factor <= 1 ? 1.0 : std::sqrt(1 + math::log(factor) / math::log(positions));
   attention_factor = scalar_or(spec, "attention_factor", inferred);
-  return divided_frequencies(spec, factors(spec, static_cast<double>(context) > positions ? "long_factor" : "short_factor"));
+  return divided_frequencies(spec,
+                             factors(spec, static_cast<double>(context) > positions ? "long_factor" : "short_factor"));
 }
 
 }  // namespace
@@ -115,7 +118,8 @@ RopeFrequencies rope_frequencies(const RopeSpec& spec, std::int64_t context) {
   if (spec.type == "default") {
     f = plain_frequencies(spec, spec.theta);
   } else if (spec.type == "linear") {
-    f = divided_frequencies(spec, std::vector<double>(static_cast<std::size_t>(spec.rotary_dim / 2), scalar(spec, "factor")));
+    f = divided_frequencies(spec,
+                            std::vector<double>(static_cast<std::size_t>(spec.rotary_dim / 2), scalar(spec, "factor")));
   } else if (spec.type == "dynamic") {
     const double factor = scalar(spec, "factor"), dim = spec.rotary_dim;
     const double trained = static_cast<double>(spec.max_position_embeddings);

@@ -28,9 +28,13 @@ Graph checked(Graph graph, const WeightStore& store) {
 }  // namespace
 
 Runtime::Runtime(Graph graph, std::shared_ptr<const WeightStore> store, const RuntimeOptions& options)
-    : graph_(checked(std::move(graph), *store)), store_(std::move(store)), options_(options), pool_(options.num_threads) {
+    : graph_(checked(std::move(graph), *store)),
+      store_(std::move(store)),
+      options_(options),
+      pool_(options.num_threads) {
   if (options.batch_tokens < 1 || options.batch_tokens > 1 << 16)
-    throw std::invalid_argument("batch_tokens: found " + std::to_string(options.batch_tokens) + ", expected 1 to 65536");
+    throw std::invalid_argument("batch_tokens: found " + std::to_string(options.batch_tokens) +
+                                ", expected 1 to 65536");
   if (options.context < 1 || options.context > 1 << 24)
     throw std::invalid_argument("context: found " + std::to_string(options.context) + ", expected 1 to 16777216");
   for (const Node& node : graph_.nodes)

@@ -28,7 +28,8 @@ struct Logits {
 // Not thread-safe: one caller at a time.
 class Runtime {
  public:
-  // REQUIRES: the store is loaded and outlives the runtime. Throws std::invalid_argument if graph and weights do not fit.
+  // REQUIRES: the store is loaded and outlives the runtime. Throws std::invalid_argument if graph and weights do not
+  // fit.
   Runtime(Graph graph, std::shared_ptr<const WeightStore> store, const RuntimeOptions& options);
 
   KVStore& kv() { return *kv_; }

@@ -16,7 +16,9 @@
 namespace edgert {
 namespace {
 
-[[noreturn]] void throw_errno(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
+[[noreturn]] void throw_errno(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
 
 }  // namespace
 
@@ -51,7 +53,8 @@ void File::read(std::int64_t offset, std::int64_t length, void* out) const {
   check_range(offset, length);
   auto* p = static_cast<char*>(out);
   while (length > 0) {
-    const ssize_t got = pread(descriptor_, p, static_cast<std::size_t>(std::min<std::int64_t>(length, 1 << 30)), offset);
+    const ssize_t got =
+        pread(descriptor_, p, static_cast<std::size_t>(std::min<std::int64_t>(length, 1 << 30)), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw_errno(path_);
     if (got == 0) throw std::system_error(EIO, std::generic_category(), path_ + ": became shorter while it was read");

@@ -23,8 +23,8 @@ KVStore::KVStore(std::vector<KVSpec> layers, KVFormat format, std::int64_t budge
   page_bytes_ = std::max<std::int64_t>(round_up(page_bytes_, 64), 64);
   max_pages_ = budget_bytes / page_bytes_;
   if (max_pages_ < 1)
-    throw std::invalid_argument("KV budget: found " + std::to_string(budget_bytes) + " bytes, expected at least one page of " +
-                                std::to_string(page_bytes_));
+    throw std::invalid_argument("KV budget: found " + std::to_string(budget_bytes) +
+                                " bytes, expected at least one page of " + std::to_string(page_bytes_));
 }
 
 SequenceId KVStore::open() {
@@ -81,8 +81,8 @@ void KVStore::reserve(SequenceId sequence, std::int32_t num_tokens) {
     const std::int32_t shared = s.pages[i];
     if (pages_[static_cast<std::size_t>(shared)].num_owners == 1) continue;
     const std::int32_t copy = take_page();
-    std::memcpy(pages_[static_cast<std::size_t>(copy)].memory.data(), pages_[static_cast<std::size_t>(shared)].memory.data(),
-                static_cast<std::size_t>(page_bytes_));
+    std::memcpy(pages_[static_cast<std::size_t>(copy)].memory.data(),
+                pages_[static_cast<std::size_t>(shared)].memory.data(), static_cast<std::size_t>(page_bytes_));
     s.pages[i] = copy;
     drop_page(shared);
   }

@@ -14,9 +14,9 @@ std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> c, std::
 }
 
 double uniform(std::uint64_t seed, std::uint32_t index, std::uint64_t position) {
-  const auto words = philox4x32_10(
-      {static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), index, 0},
-      {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  const auto words =
+      philox4x32_10({static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), index, 0},
+                    {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   const std::uint64_t bits = (std::uint64_t{words[0]} << 32 | words[1]) >> 11;
   return static_cast<double>(bits) * 0x1.0p-53;
 }

@@ -22,9 +22,11 @@ std::uint32_t descending_key(float logit) {
 
 }  // namespace
 
-Sampler::Sampler(SamplingOptions options, const KernelTable& kernels) : options_(std::move(options)), kernels_(kernels) {}
+Sampler::Sampler(SamplingOptions options, const KernelTable& kernels)
+    : options_(std::move(options)), kernels_(kernels) {}
 
-SampleResult Sampler::sample(std::span<const float> logits, std::uint64_t position, std::span<const std::int32_t> history) {
+SampleResult Sampler::sample(std::span<const float> logits, std::uint64_t position,
+                             std::span<const std::int32_t> history) {
   const FloatEnvironment environment;
   for (std::size_t i = 0; i < logits.size(); ++i)
     if (!std::isfinite(logits[i]))
@@ -86,7 +88,8 @@ void Sampler::sort_candidates(std::size_t keep) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
   };
   if (keep < n) {
-    std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(keep), candidates_.end(), before);
+    std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(keep), candidates_.end(),
+                     before);
     candidates_.resize(keep);
     std::sort(candidates_.begin(), candidates_.end(), before);
     return;
@@ -110,7 +113,8 @@ void Sampler::keep_typical() {
   const std::size_t n = candidates_.size();
   weights_.resize(n);
   double sum = 0;
-  for (std::size_t i = 0; i < n; ++i) sum += weights_[i] = math::exp(double{candidates_[i].logit} - candidates_[0].logit);
+  for (std::size_t i = 0; i < n; ++i)
+    sum += weights_[i] = math::exp(double{candidates_[i].logit} - candidates_[0].logit);
   double entropy = 0;
   for (std::size_t i = 0; i < n; ++i) {
     const double p = weights_[i] / sum;

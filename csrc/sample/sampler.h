@@ -9,16 +9,17 @@
 
 namespace edgert {
 
-// Order: logit bias, penalties, then either the largest (temperature 0) or top-k, typical, top-p, min-p, temperature, draw.
+// Order: logit bias, penalties, then either the largest (temperature 0) or top-k, typical, top-p, min-p, temperature,
+// draw.
 struct SamplingOptions {
   double temperature = 1.0;
-  std::int32_t top_k = 0;           // 0: all
-  double top_p = 1.0;               // nucleus (Holtzman et al. 2020); 1: off
-  double min_p = 0.0;               // share of the most likely token's probability (Nguyen et al. 2024); 0: off
-  double typical_p = 1.0;           // locally typical sampling (Meister et al. 2022); 1: off
-  double repetition_penalty = 1.0;  // divides positive, multiplies negative logits of seen tokens (Keskar et al. 2019)
-  double presence_penalty = 0.0;    // subtracted once from each seen token
-  double frequency_penalty = 0.0;   // subtracted for each time that it was seen
+  std::int32_t top_k = 0;            // 0: all
+  double top_p = 1.0;                // nucleus (Holtzman et al. 2020); 1: off
+  double min_p = 0.0;                // share of the most likely token's probability (Nguyen et al. 2024); 0: off
+  double typical_p = 1.0;            // locally typical sampling (Meister et al. 2022); 1: off
+  double repetition_penalty = 1.0;   // divides positive, multiplies negative logits of seen tokens (Keskar et al. 2019)
+  double presence_penalty = 0.0;     // subtracted once from each seen token
+  double frequency_penalty = 0.0;    // subtracted for each time that it was seen
   std::int32_t penalty_last_n = 64;  // tokens of the history that count; -1: all
   std::vector<std::pair<std::int32_t, float>> logit_bias;
   std::uint64_t seed = 0;

@@ -47,7 +47,8 @@ class ModelFile {
 
   PartAddress append(const std::vector<std::uint8_t>& bytes) {
     const auto length = static_cast<std::int64_t>(bytes.size());
-    if (write(descriptor_, bytes.data(), bytes.size()) != static_cast<ssize_t>(length)) throw std::runtime_error("cannot write " + path_);
+    if (write(descriptor_, bytes.data(), bytes.size()) != static_cast<ssize_t>(length))
+      throw std::runtime_error("cannot write " + path_);
     const PartAddress address{0, end_, length};
     end_ += length;
     return address;
@@ -62,7 +63,13 @@ class ModelFile {
 class Builder {
  public:
   WeightRequest matrix(const std::string& name, Format format, std::int32_t rows, std::int32_t cols) {
-    WeightRequest r{.name = name, .format = format, .rows = rows, .cols = cols, .parts = {}, .is_packed = false, .unpermute_heads = 0};
+    WeightRequest r{.name = name,
+                    .format = format,
+                    .rows = rows,
+                    .cols = cols,
+                    .parts = {},
+                    .is_packed = false,
+                    .unpermute_heads = 0};
     const FormatSpec& s = spec(format);
     if (s.is_float) {
       r.parts.push_back(file.append(halves(rows * std::int64_t{cols}, 0x2c00)));
@@ -71,12 +78,19 @@ class Builder {
     } else {
       r.is_packed = true;
       for (int p = 0; p < s.num_parts; ++p)
-        r.parts.push_back(file.append(p == 0 ? halves(part_bytes(format, 0, rows, cols) / 2, 0x3c80) : bytes(part_bytes(format, p, rows, cols))));
+        r.parts.push_back(file.append(p == 0 ? halves(part_bytes(format, 0, rows, cols) / 2, 0x3c80)
+                                             : bytes(part_bytes(format, p, rows, cols))));
     }
     return r;
   }
   WeightRequest vector(const std::string& name, std::int32_t length) {
-    return {.name = name, .format = Format::f16, .rows = length, .cols = 0, .parts = {file.append(halves(length, 0x3800))}, .is_packed = false, .unpermute_heads = 0};
+    return {.name = name,
+            .format = Format::f16,
+            .rows = length,
+            .cols = 0,
+            .parts = {file.append(halves(length, 0x3800))},
+            .is_packed = false,
+            .unpermute_heads = 0};
   }
 
   ModelFile file;
@@ -115,7 +129,13 @@ class Model {
  public:
   Model() : store(std::make_shared<WeightStore>()) {
     store->add_file(builder_.file.path());
-    graph.ropes.push_back({.head_dim = kHeadDim, .rotary_dim = kHeadDim, .theta = 10000.0, .max_position_embeddings = 256, .type = "default", .scalars = {}, .lists = {}});
+    graph.ropes.push_back({.head_dim = kHeadDim,
+                           .rotary_dim = kHeadDim,
+                           .theta = 10000.0,
+                           .max_position_embeddings = 256,
+                           .type = "default",
+                           .scalars = {},
+                           .lists = {}});
     std::int32_t h = add(Op::embed, {}, {matrix("embed", Format::f16, kVocab, kHidden)}, kHidden);
     for (std::int32_t layer = 0; layer < 2; ++layer) {
       h = add(Op::add, {h, attention(layer, norm(h))}, {}, kHidden);
@@ -142,7 +162,8 @@ class Model {
     for (PartAddress& part : r.parts) part.file = index;
     return store->add(r);
   }
-  std::int32_t add(Op op, std::vector<std::int32_t> inputs, std::vector<WeightId> weights, std::int32_t width, NodeAttributes a = {}) {
+  std::int32_t add(Op op, std::vector<std::int32_t> inputs, std::vector<WeightId> weights, std::int32_t width,
+                   NodeAttributes a = {}) {
     graph.nodes.push_back({op, std::move(inputs), std::move(weights), a, width});
     return static_cast<std::int32_t>(graph.nodes.size()) - 1;
   }
@@ -153,12 +174,20 @@ class Model {
     return add(Op::linear, {x}, {matrix("linear", format, rows, graph.nodes[static_cast<std::size_t>(x)].width)}, rows);
   }
   std::int32_t attention(std::int32_t layer, std::int32_t x) {
-    const std::int32_t q = add(Op::rope, {linear(x, Format::q8_0, kHeads * kHeadDim)}, {}, kHeads * kHeadDim, {.head_dim = kHeadDim});
-    const std::int32_t k = add(Op::rope, {linear(x, Format::q4_0, kKVHeads * kHeadDim)}, {}, kKVHeads * kHeadDim, {.head_dim = kHeadDim});
+    const std::int32_t q =
+        add(Op::rope, {linear(x, Format::q8_0, kHeads * kHeadDim)}, {}, kHeads * kHeadDim, {.head_dim = kHeadDim});
+    const std::int32_t k =
+        add(Op::rope, {linear(x, Format::q4_0, kKVHeads * kHeadDim)}, {}, kKVHeads * kHeadDim, {.head_dim = kHeadDim});
     const std::int32_t v = linear(x, Format::p8, kKVHeads * kHeadDim);
     const std::int32_t o = add(Op::attention, {q, k, v}, {}, kHeads * kHeadDim,
-                               {.head_dim = kHeadDim, .layer = layer, .num_heads = kHeads, .num_kv_heads = kKVHeads,
-                                .window = layer == 0 ? 0 : 70, .sinks = layer == 0 ? 0 : 2, .scale = 0.2f, .soft_cap = layer == 0 ? 0.0f : 30.0f});
+                               {.head_dim = kHeadDim,
+                                .layer = layer,
+                                .num_heads = kHeads,
+                                .num_kv_heads = kKVHeads,
+                                .window = layer == 0 ? 0 : 70,
+                                .sinks = layer == 0 ? 0 : 2,
+                                .scale = 0.2f,
+                                .soft_cap = layer == 0 ? 0.0f : 30.0f});
     return linear(o, Format::p4, kHidden);
   }
   std::int32_t dense(std::int32_t x) {
@@ -186,9 +215,15 @@ class Model {
 std::uint64_t model_digest(const KernelTable& kernels, int num_threads, int span_tokens) {
   const Model model;
   Runtime runtime(model.graph, model.store,
-                  {.kernels = &kernels, .num_threads = num_threads, .batch_tokens = kPromptTokens, .context = 256,
-                   .kv_format = KVFormat::f16, .kv_budget_bytes = 1 << 22});
-  Sampler sampler({.temperature = 0.8, .top_k = 20, .top_p = 0.95, .min_p = 0.01, .logit_bias = {}, .seed = 7, .num_logprobs = 3}, kernels);
+                  {.kernels = &kernels,
+                   .num_threads = num_threads,
+                   .batch_tokens = kPromptTokens,
+                   .context = 256,
+                   .kv_format = KVFormat::f16,
+                   .kv_budget_bytes = 1 << 22});
+  Sampler sampler(
+      {.temperature = 0.8, .top_k = 20, .top_p = 0.95, .min_p = 0.01, .logit_bias = {}, .seed = 7, .num_logprobs = 3},
+      kernels);
   std::vector<std::int32_t> tokens;
   for (std::int32_t i = 0; i < kPromptTokens; ++i) tokens.push_back((37 * i * i + 11 * i) % kVocab);
   const SequenceId sequence = runtime.kv().open();
@@ -204,7 +239,12 @@ std::uint64_t model_digest(const KernelTable& kernels, int num_threads, int span
     last = logits;
   };
   const auto run = [&](std::span<const std::int32_t> ids) {
-    const Span span{.sequence = sequence, .tokens = ids, .logits = LogitsMode::all, .positions = {}, .tree_mask = {}, .segments = {}};
+    const Span span{.sequence = sequence,
+                    .tokens = ids,
+                    .logits = LogitsMode::all,
+                    .positions = {},
+                    .tree_mask = {},
+                    .segments = {}};
     absorb(runtime.step({&span, 1}));
   };
   for (std::size_t i = 0; i < tokens.size(); i += static_cast<std::size_t>(span_tokens))

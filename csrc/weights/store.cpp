@@ -61,7 +61,8 @@ WeightId WeightStore::add(const WeightRequest& request) {
   const auto fail = [&](const std::string& what) { throw std::invalid_argument(request.name + ": " + what); };
   if (ids_.count(request.name) != 0) fail("found twice, expected once");
   if (request.rows < 1 || request.rows >= kMaxDimension || request.cols < 0 || request.cols >= kMaxDimension)
-    fail("found shape " + std::to_string(request.rows) + " x " + std::to_string(request.cols) + ", expected 1 to 2^31 - 1");
+    fail("found shape " + std::to_string(request.rows) + " x " + std::to_string(request.cols) +
+         ", expected 1 to 2^31 - 1");
   const FormatSpec& s = spec(request.format);
   const bool is_vector = request.cols == 0;
   if (is_vector && !s.is_float) fail(std::string("found a vector in ") + s.name + ", expected f32, f16 or bf16");
@@ -77,10 +78,12 @@ WeightId WeightStore::add(const WeightRequest& request) {
     fail("found " + std::to_string(request.unpermute_heads) + " heads in " + std::to_string(request.rows) + " rows");
   for (std::size_t p = 0; p < num_parts; ++p) {
     const PartAddress& address = request.parts[p];
-    if (address.file < 0 || static_cast<std::size_t>(address.file) >= files_.size()) fail("found an unknown file index");
+    if (address.file < 0 || static_cast<std::size_t>(address.file) >= files_.size())
+      fail("found an unknown file index");
     files_[static_cast<std::size_t>(address.file)].check_range(address.offset, address.length);
-    const std::int64_t expected = has_parts ? part_bytes(request.format, static_cast<int>(p), request.rows, request.cols)
-                                            : request.rows * file_row_bytes(request.format, is_vector ? 1 : request.cols);
+    const std::int64_t expected = has_parts
+                                      ? part_bytes(request.format, static_cast<int>(p), request.rows, request.cols)
+                                      : request.rows * file_row_bytes(request.format, is_vector ? 1 : request.cols);
     if (address.length != expected)
       fail("found " + std::to_string(address.length) + " bytes, expected " + std::to_string(expected));
   }
@@ -112,7 +115,8 @@ std::int64_t WeightStore::place() {
     const int num_parts = is_vector ? 1 : spec(r.format).num_parts;
     for (int p = 0; p < num_parts; ++p) {
       // A vector is widened to float32 and padded to whole strips, so that kernels may read 16 values at a time.
-      const std::int64_t num_bytes = is_vector ? round_up(r.rows, kStripRows) * 4 : part_bytes(r.format, p, r.rows, r.cols);
+      const std::int64_t num_bytes =
+          is_vector ? round_up(r.rows, kStripRows) * 4 : part_bytes(r.format, p, r.rows, r.cols);
       weight.arena_offsets[static_cast<std::size_t>(p)] = end;
       end += round_up(num_bytes, kPartAlignment);
     }
@@ -216,7 +220,8 @@ void WeightStore::load(ThreadPool& pool, const std::function<void(std::int64_t, 
   }
   for (Weight& weight : weights_)
     for (int p = 0; p < kMaxParts; ++p)
-      weight.view.parts[static_cast<std::size_t>(p)] = arena_.data() + weight.arena_offsets[static_cast<std::size_t>(p)];
+      weight.view.parts[static_cast<std::size_t>(p)] =
+          arena_.data() + weight.arena_offsets[static_cast<std::size_t>(p)];
   if (progress) progress(total, total);
 }
 

@@ -63,7 +63,8 @@ class WeightStore {
 
   std::int64_t place();
   std::vector<ReadTask> split_into_tasks() const;
-  void read_rows(const Weight& weight, std::int64_t first_row, std::int64_t num_rows, std::vector<std::uint8_t>& scratch);
+  void read_rows(const Weight& weight, std::int64_t first_row, std::int64_t num_rows,
+                 std::vector<std::uint8_t>& scratch);
   void run_task(const ReadTask& task, std::vector<std::uint8_t>& scratch);
 
   std::vector<File> files_;
