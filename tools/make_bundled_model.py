@@ -5,6 +5,7 @@ Run it from the root of the repository after `make dev`; it replaces edgert/asse
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -28,6 +29,10 @@ def make(source: Path, destination: Path) -> int:
     fresh = destination.with_name(destination.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     convert(source, fresh, quant=QUANT)
+    # Greedy by default: the likeliest answer is the right one more often, and the same at every run.
+    generation = json.loads((fresh / "generation_config.json").read_text())
+    generation = {k: v for k, v in generation.items() if k not in ("temperature", "top_p")} | {"do_sample": False}
+    (fresh / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
     (fresh / "README.md").write_text(README.format(quant=QUANT))
     num_bytes = sum(file.stat().st_size for file in fresh.iterdir())
     if num_bytes > MAX_BYTES:

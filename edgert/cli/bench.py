@@ -39,7 +39,7 @@ class BenchRow:
 
 def bench(
     path: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="GGUF file, Hugging Face folder or edgert folder.")
+        str | None, typer.Argument(metavar="MODEL", help="GGUF file, Hugging Face folder or edgert folder.")
     ] = None,
     model: options.Model = None,
     threads: Annotated[

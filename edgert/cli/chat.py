@@ -21,7 +21,7 @@ HELP = "/exit leaves, /clear begins a new conversation; Ctrl-C stops an answer, 
 
 def chat(
     path: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="GGUF file, Hugging Face folder or edgert folder.")
+        str | None, typer.Argument(metavar="MODEL", help="GGUF file, Hugging Face folder or edgert folder.")
     ] = None,
     model: options.Model = None,
     max_tokens: options.MaxTokens = None,

@@ -27,10 +27,10 @@ DEFAULT_RAW_TOKENS = 256
 def run(
     first: Annotated[
         str | None,
-        typer.Argument(metavar="[MODEL]", help="The model; a single argument that looks like no model is the prompt."),
+        typer.Argument(metavar="MODEL", help="The model; a single argument that looks like no model is the prompt."),
     ] = None,
     second: Annotated[
-        str | None, typer.Argument(metavar="[PROMPT]", help="The prompt; what is piped in is added.")
+        str | None, typer.Argument(metavar="PROMPT", help="The prompt; what is piped in is added.")
     ] = None,
     model: options.Model = None,
     prompt: options.Prompt = None,

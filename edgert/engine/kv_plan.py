@@ -34,7 +34,7 @@ def page_bytes(graph: Graph, kv_format: str) -> int:
 def plan_kv(*, model_context: int, asked_context: int | None, page_bytes: int, available_bytes: int) -> KVPlan:
     """The context: as asked, else the smaller of the model's and what fits the memory that is free.
 
-    Pages are allocated as they are used; the budget only bounds them. Raises OutOfMemoryError for a context that does not fit.
+    Pages are allocated as they are used; the budget only bounds them. Raises OutOfMemoryError where it does not fit.
     """
     num_pages = int(available_bytes * MEMORY_SHARE) // page_bytes
     # One page stays for the copy that a shared last page needs before it is written.
