@@ -58,12 +58,12 @@ def measure(model: Path, bits: float, *, threads: int, tokens: int, rounds: int,
     with edgert.load(model, threads=threads, context=context) as llm:
         load_s = time.perf_counter() - load_begin
         list(llm.stream(ids, max_tokens=WARM_TOKENS, temperature=0, ignore_eos=True))
-        bandwidths = [_core.read_bandwidth(threads, BANDWIDTH_BYTES)]
+        bandwidths = [_core.read_bandwidth(threads, BANDWIDTH_BYTES) / 1e9]
         for _ in range(rounds):
             stream = llm.stream(ids, max_tokens=tokens + WARM_TOKENS, temperature=0.8, seed=1, ignore_eos=True)
             times = [time.perf_counter() for _ in stream]
             rates.append((len(times) - WARM_TOKENS) / (times[-1] - times[WARM_TOKENS - 1]))
-            bandwidths.append(_core.read_bandwidth(threads, BANDWIDTH_BYTES))
+            bandwidths.append(_core.read_bandwidth(threads, BANDWIDTH_BYTES) / 1e9)
     token_bytes = touched_weights(config) * bits / 8
     rate, bandwidth = statistics.median(rates), statistics.median(bandwidths)
     resident = run_child(sys.executable, "_memory.py", model, threads, context)["resident_over_import_bytes"]

@@ -46,9 +46,9 @@ STANDARD = sys.stdlib_module_names
 
 CPP_FOLDERS: dict[str, set[str]] = {
     "base": set(),
-    "formats": {"base"},
-    "codes": {"formats", "base"},
-    "scales": {"formats", "base"},
+    "codes": {"base"},
+    "scales": {"base"},
+    "formats": {"codes", "scales", "base"},
     "io": {"base"},
     "kernels": {"formats", "codes", "scales", "base"},
     "sample": {"kernels", "formats", "base"},

@@ -1,0 +1,180 @@
+"""
+The C++ core of edgert.
+"""
+from __future__ import annotations
+import collections.abc
+import numpy
+import numpy.typing
+import typing
+__all__: list[str] = ['CapacityError', 'CoreError', 'NonFiniteError', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'format_names', 'isa_levels', 'kernels_in_use', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'scale', 'silu_mul', 'softmax', 'uniform']
+class CoreError(RuntimeError):
+    pass
+class CapacityError(CoreError):
+    pass
+class NonFiniteError(CoreError):
+    pass
+class WeightStore:
+    """
+    Where the weights of a model are.
+    """
+    def __init__(self) -> None:
+        ...
+    def add(self, name: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[tuple[int, int, int]], *, is_packed: bool = False, unpermute_heads: int = 0) -> int:
+        """
+        parts: (file, offset, length). cols = 0: a vector. is_packed: the parts of the format lie in the file, not rows. unpermute_heads: rows of a GGUF file in RoPE pairs are put back.
+        """
+    def add_file(self, path: str) -> int:
+        """
+        Opens a file; returns its index.
+        """
+    def load(self, threads: int, progress: collections.abc.Callable[[int, int], None] | None = None) -> None:
+        """
+        Reads every weight; progress(done_bytes, total_bytes).
+        """
+    @property
+    def num_weights(self) -> int:
+        ...
+    @property
+    def resident_bytes(self) -> int:
+        ...
+class Span:
+    """
+    Tokens to append to a sequence, and which of their logits are wanted.
+    """
+    def __init__(self, sequence: int, tokens: numpy.typing.NDArray[numpy.int32], logits: str = 'last', positions: typing.Annotated[numpy.typing.ArrayLike, numpy.int32] | None = None, tree_mask: typing.Annotated[numpy.typing.ArrayLike, numpy.uint8] | None = None, segments: collections.abc.Sequence[tuple[int, int]] = []) -> None:
+        ...
+class Runtime:
+    """
+    Runs steps of a model; one caller at a time.
+    """
+    def __init__(self, graph: dict[str, typing.Any], store: WeightStore, *, isa: str, threads: int, batch_tokens: int, context: int, kv_format: str, kv_budget_bytes: int) -> None:
+        ...
+    def can_reserve(self, appends: collections.abc.Sequence[tuple[int, int]]) -> bool:
+        """
+        appends: (sequence, number of tokens).
+        """
+    def fork(self, sequence: int) -> int:
+        ...
+    def length(self, sequence: int) -> int:
+        ...
+    def open_sequence(self) -> int:
+        ...
+    def release(self, sequence: int) -> None:
+        ...
+    def rewind(self, sequence: int, length: int) -> None:
+        ...
+    def step(self, spans: collections.abc.Sequence[Span]) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
+        """
+        Appends the spans and returns float32 logits [rows, vocab], valid until the next step.
+        """
+    @property
+    def activation_bytes(self) -> int:
+        ...
+    @property
+    def batch_tokens(self) -> int:
+        ...
+    @property
+    def kv_bytes(self) -> int:
+        ...
+    @property
+    def kv_page_bytes(self) -> int:
+        ...
+    @property
+    def vocab_size(self) -> int:
+        ...
+class SampleResult:
+    @property
+    def logprob(self) -> float:
+        ...
+    @property
+    def token(self) -> int:
+        ...
+    @property
+    def top(self) -> list[tuple[int, float]]:
+        ...
+class Sampler:
+    """
+    Chooses the next token from one row of logits.
+    """
+    def __init__(self, *, temperature: float, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, typical_p: float = 1.0, repetition_penalty: float = 1.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, penalty_last_n: int = 64, logit_bias: collections.abc.Mapping[int, float] = {}, seed: int = 0, index: int = 0, num_logprobs: int = -1, isa: str) -> None:
+        ...
+    def sample(self, logits: numpy.typing.NDArray[numpy.float32], position: int, history: numpy.typing.NDArray[numpy.int32]) -> SampleResult:
+        ...
+def add(isa: str, a: numpy.typing.NDArray[numpy.float32], b: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
+    ...
+def add_scaled(isa: str, factor: float, x: numpy.typing.NDArray[numpy.float32], y: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
+    ...
+def attention(isa: str, q: numpy.typing.NDArray[numpy.float32], k: numpy.typing.NDArray[numpy.float32], v: numpy.typing.NDArray[numpy.float32], mask: numpy.typing.NDArray[numpy.bool], scale: float, soft_cap: float, kv_format: str) -> tuple[typing.Any, ...]:
+    """
+    (out [rows, head_dim], log_sum_exp [rows]).
+    """
+def best_isa() -> str:
+    """
+    The highest level that this CPU supports.
+    """
+def cpu_name() -> str:
+    ...
+def dequantize(isa: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.uint8]]) -> numpy.typing.NDArray[numpy.float32]:
+    """
+    All rows as float32 [rows, cols].
+    """
+def disk_read_rate(path: str, num_bytes: int, chunk_bytes: int = 262144) -> tuple[float, bool]:
+    """
+    (bytes/s, whether the page cache was bypassed).
+    """
+def format_names() -> list[str]:
+    """
+    Names of the weight formats that the core computes with.
+    """
+def isa_levels() -> list[tuple[str, bool, bool]]:
+    """
+    (name, is_built, is_supported) of each level, ascending.
+    """
+def kernels_in_use(isa: str) -> dict[str, typing.Any]:
+    """
+    Format name -> kernel table at a level.
+    """
+def linear(isa: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.uint8]], x: numpy.typing.NDArray[numpy.float32], bias: typing.Annotated[numpy.typing.ArrayLike, numpy.float32] | None = None) -> numpy.typing.NDArray[numpy.float32]:
+    """
+    y [M, rows] of x [M, cols]; x is quantised first where the format asks for it.
+    """
+def log_sum_exp(isa: str, x: numpy.typing.NDArray[numpy.float32]) -> float:
+    ...
+def maximum(isa: str, x: numpy.typing.NDArray[numpy.float32]) -> float:
+    ...
+def pack(format: str, raw: numpy.typing.NDArray[numpy.uint8], cols: int) -> list[numpy.typing.NDArray[numpy.uint8]]:
+    """
+    ggml blocks [rows, row bytes] to packed parts.
+    """
+def part_bytes(format: str, rows: int, cols: int) -> list[tuple[str, int]]:
+    """
+    (name, bytes) of each part of a tensor, in file order.
+    """
+def philox4x32_10(counter: typing.Annotated[collections.abc.Sequence[int], "FixedSize(4)"], key: typing.Annotated[collections.abc.Sequence[int], "FixedSize(2)"]) -> typing.Annotated[list[int], "FixedSize(4)"]:
+    """
+    Random words (Salmon et al. 2011).
+    """
+def quantize(isa: str, x: numpy.typing.NDArray[numpy.float32], scale_columns: int = 64) -> tuple[typing.Any, ...]:
+    """
+    (codes, scales, sums of each 64 columns).
+    """
+def read_bandwidth(threads: int, num_bytes: int = 1073741824, repeats: int = 5) -> float:
+    """
+    Median memory read rate, bytes/s.
+    """
+def relu2(isa: str, x: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
+    ...
+def rms_norm(isa: str, x: numpy.typing.NDArray[numpy.float32], weight: numpy.typing.NDArray[numpy.float32], eps: float) -> numpy.typing.NDArray[numpy.float32]:
+    ...
+def rope(isa: str, x: numpy.typing.NDArray[numpy.float32], cos: numpy.typing.NDArray[numpy.float32], sin: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
+    ...
+def scale(isa: str, x: numpy.typing.NDArray[numpy.float32], factor: float) -> numpy.typing.NDArray[numpy.float32]:
+    ...
+def silu_mul(isa: str, gate: numpy.typing.NDArray[numpy.float32], up: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
+    ...
+def softmax(isa: str, x: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
+    ...
+def uniform(seed: int, index: int, position: int) -> float:
+    """
+    The sampler's number in [0, 1).
+    """
