@@ -43,18 +43,27 @@ struct BlockWeights {
 template <class KV, int kRows>
 static inline void block_scores(const AttentionTask& task, const KVBlock& block, int first_row,
                                 BlockWeights<kRows>& w) {
-  for (int tile = 0; tile < kTiles; ++tile) {
-    const std::int64_t base = static_cast<std::int64_t>(tile) * task.head_dim * 16;
-    f32x16 s[kRows];
-    for (int r = 0; r < kRows; ++r) s[r] = zero();
+  constexpr int kTogether = kRows < kTiles ? kTiles / kRows : 1;  // independent sums hide the latency of fma
+  const std::int64_t tile_values = static_cast<std::int64_t>(task.head_dim) * 16;
+  for (int tile = 0; tile < kTiles; tile += kTogether) {
+    f32x16 s[kRows][kTogether];
+    for (int r = 0; r < kRows; ++r) {
+      for (int i = 0; i < kTogether; ++i) s[r][i] = zero();
+    }
     for (int d = 0; d < task.head_dim; ++d) {
-      const f32x16 k = KV::load_kv(block.k, base + 16 * d);
-      for (int r = 0; r < kRows; ++r) s[r] = fma(k, splat(task.q[first_row + r][d]), s[r]);
+      f32x16 k[kTogether];
+      for (int i = 0; i < kTogether; ++i) k[i] = KV::load_kv(block.k, (tile + i) * tile_values + 16 * d);
+      for (int r = 0; r < kRows; ++r) {
+        const f32x16 q = splat(task.q[first_row + r][d]);
+        for (int i = 0; i < kTogether; ++i) s[r][i] = fma(k[i], q, s[r][i]);
+      }
     }
     for (int r = 0; r < kRows; ++r) {
-      f32x16 score = mul(s[r], splat(task.scale));
-      if (task.soft_cap != 0.0f) score = mul(splat(task.soft_cap), tanh(div(score, splat(task.soft_cap))));
-      store(w.p[r] + 16 * tile, score);
+      for (int i = 0; i < kTogether; ++i) {
+        f32x16 score = mul(s[r][i], splat(task.scale));
+        if (task.soft_cap != 0.0f) score = mul(splat(task.soft_cap), tanh(div(score, splat(task.soft_cap))));
+        store(w.p[r] + 16 * (tile + i), score);
+      }
     }
   }
 }

@@ -1,13 +1,36 @@
 // Every kernel, once. Included inside the namespace of an instruction set, after its simd/<isa>.h.
-#include "formats/list.h"
+#include "kernels/generic/quantized.inl.h"
 //
 #include "kernels/generic/functions.inl.h"
 //
 #include "kernels/generic/elementwise.inl.h"
 //
 #include "kernels/generic/attention.inl.h"
-#include "kernels/generic/linear.inl.h"
 #include "kernels/generic/linear_float.inl.h"
 #include "kernels/generic/quantize.inl.h"
-//
-#include "kernels/generic/table.inl.h"
+
+template <class... Values>
+static constexpr void set_float(KernelTable& table) {
+  ((table.linear[static_cast<int>(Values::kFormat)] = linear_float<Values>), ...);
+  ((table.dequantize_row[static_cast<int>(Values::kFormat)] = dequantize_float<Values>), ...);
+}
+
+static constexpr KernelTable full_table(const char* name) {
+  KernelTable table = quantized_table(name);
+  set_float<ValuesF32, ValuesF16, ValuesBF16>(table);
+  table.quantize = quantize;
+  table.rms_norm = rms_norm;
+  table.rope = rope;
+  table.add = add_vectors;
+  table.silu_mul = silu_mul;
+  table.relu2 = relu2;
+  table.scale = scale;
+  table.add_scaled = add_scaled;
+  table.softmax = softmax;
+  table.max = maximum;
+  table.log_sum_exp = log_sum_exp;
+  table.store_k = store_k;
+  table.store_v = store_v;
+  table.attention = attention;
+  return table;
+}

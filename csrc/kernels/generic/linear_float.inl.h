@@ -75,9 +75,10 @@ static inline void float_strip(const WeightView& w, int row, int num_rows, const
     weights += rows * w.row_bytes;
     for (int t = 0; t < kTokens; ++t) out[t] += rows;
   };
-  while (r + kFloatRows <= num_rows) {
-    float_tile<V, kFloatRows, kTokens>(weights, w.row_bytes, w.cols, values, out);
-    advance(kFloatRows);
+  constexpr int kRows = kTokens == 1 ? kFloatRowsOfOne : kFloatRows;
+  while (r + kRows <= num_rows) {
+    float_tile<V, kRows, kTokens>(weights, w.row_bytes, w.cols, values, out);
+    advance(kRows);
   }
   while (r < num_rows) {
     float_tile<V, 1, kTokens>(weights, w.row_bytes, w.cols, values, out);

@@ -2,7 +2,8 @@
 // Included inside the namespace of an instruction set; what each function means is written here and nowhere else.
 
 // Tuning: tokens of an integer tile, rows and tokens of a float tile, query rows and value vectors of attention.
-constexpr int kTileTokens = 4, kFloatRows = 4, kFloatTokens = 2, kAttentionRows = 4, kAttentionVectors = 1;
+constexpr int kTileTokens = 4, kFloatRows = 4, kFloatTokens = 2, kFloatRowsOfOne = 4, kAttentionRows = 4,
+              kAttentionVectors = 1;
 constexpr int kPrefetchBytes = 2048;
 
 struct f32x16 {
@@ -50,10 +51,6 @@ static inline f32x16 div(f32x16 a, f32x16 b) {
 static inline f32x16 fma(f32x16 a, f32x16 b, f32x16 c) {
   EDGERT_LANES c.v[i] = __builtin_fmaf(a.v[i], b.v[i], c.v[i]);
   return c;
-}
-static inline f32x16 square_root(f32x16 a) {
-  EDGERT_LANES a.v[i] = __builtin_sqrtf(a.v[i]);
-  return a;
 }
 // The second operand if either is NaN.
 static inline f32x16 min(f32x16 a, f32x16 b) {
