@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from .gguf_files import GGUF_METADATA, PERMUTED_HEADS, blocks, gguf_file, gguf_name, permuted
+
 SEED = int(os.environ.get("EDGERT_TEST_SEED", "1"))
 _DTYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16"}  # numpy has no bfloat16: uint16 stands for it
-_GGUF_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "q4_k": 12, "q5_k": 13, "q6_k": 14}
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -37,6 +38,7 @@ LLAMA = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+GGUF_CONFIG = LLAMA | {"hidden_size": 256, "head_dim": 64, "intermediate_size": 512}
 MOE = LLAMA | {
     "architectures": ["Qwen3MoeForCausalLM"],
     "model_type": "qwen3_moe",
@@ -63,7 +65,7 @@ class Folder:
 
 
 MakeFolder = Callable[..., Folder]
-WriteGguf = Callable[[Path, Mapping[str, Any], Mapping[str, tuple[str, np.ndarray, tuple[int, ...]]]], Path]
+MakeGguf = Callable[..., tuple[Path, Weights]]
 
 
 @pytest.fixture
@@ -84,9 +86,22 @@ def make_folder(tmp_path: Path) -> MakeFolder:
 
 
 @pytest.fixture
-def write_gguf() -> WriteGguf:
-    """write_gguf(path, metadata, {name: (type, raw bytes, shape with rows first)})."""
-    return gguf_file
+def make_gguf(tmp_path: Path) -> MakeGguf:
+    """make_gguf(kind, metadata=GGUF_METADATA) -> (path, {HF name: file bytes [rows, row_bytes] in HF order})."""
+
+    def make(kind: str, metadata: Mapping[str, Any] = GGUF_METADATA) -> tuple[Path, Weights]:
+        rng = np.random.default_rng(3)
+        raws, tensors = {}, {}
+        for name, shape in llama_shapes(GGUF_CONFIG):
+            x = (rng.standard_normal(shape) * 0.1).astype(np.float32)
+            stored_kind = kind if len(shape) == 2 else "f32"
+            raws[name] = raw = blocks(stored_kind, x) if len(shape) == 2 else x.view(np.uint8).reshape(1, -1)
+            inner = gguf_name(name).split(".")[-2]
+            heads = PERMUTED_HEADS.get(inner)
+            tensors[gguf_name(name)] = (stored_kind, permuted(raw, heads) if heads else raw, shape)
+        return gguf_file(tmp_path / "model.gguf", metadata, tensors), raws
+
+    return make
 
 
 def write_folder(
@@ -162,42 +177,6 @@ def safetensors_file(path: Path, weights: Mapping[str, np.ndarray]) -> None:
         offset += w.nbytes
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(w.tobytes() for w in weights.values()))
-
-
-def gguf_file(
-    path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[str, np.ndarray, tuple[int, ...]]]
-) -> Path:
-    """GGUF version 3, little-endian, aligned to 32."""
-    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
-    for key, value in metadata.items():
-        out += _gguf_string(key) + _gguf_value(value)
-    offset, blobs = 0, []
-    for name, (kind, raw, shape) in tensors.items():
-        blob = raw.tobytes()
-        out += _gguf_string(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *reversed(shape))
-        out += struct.pack("<IQ", _GGUF_TYPES[kind], offset)
-        blobs.append(blob + bytes(-len(blob) % 32))
-        offset += len(blobs[-1])
-    out += bytes(-len(out) % 32)
-    path.write_bytes(out + b"".join(blobs))
-    return path
-
-
-def _gguf_string(text: str) -> bytes:
-    return struct.pack("<Q", len(text.encode())) + text.encode()
-
-
-def _gguf_value(value: Any) -> bytes:
-    if isinstance(value, str):
-        return struct.pack("<I", 8) + _gguf_string(value)
-    if isinstance(value, bool):
-        return struct.pack("<I?", 7, value)
-    if isinstance(value, int):
-        return struct.pack("<II", 4, value)
-    if isinstance(value, float):
-        return struct.pack("<If", 6, value)
-    items = [_gguf_value(item) for item in value]
-    return struct.pack("<I", 9) + items[0][:4] + struct.pack("<Q", len(items)) + b"".join(item[4:] for item in items)
 
 
 def _values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:

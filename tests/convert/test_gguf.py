@@ -14,88 +14,8 @@ from edgert.loader import open_model
 from edgert.quant import format as formats
 from edgert.quant.quantizers import quantizer
 
-from .conftest import LLAMA, llama_shapes
+from .gguf_files import GGUF_METADATA
 from .test_convert import stored, values
-
-NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-CONFIG = LLAMA | {"hidden_size": 256, "head_dim": 64, "intermediate_size": 512}
-HEADS = {"attn_q": 4, "attn_k": 2}
-METADATA = {
-    "general.architecture": "llama",
-    "llama.block_count": 2,
-    "llama.context_length": 128,
-    "llama.embedding_length": 256,
-    "llama.feed_forward_length": 512,
-    "llama.attention.head_count": 4,
-    "llama.attention.head_count_kv": 2,
-    "llama.attention.layer_norm_rms_epsilon": 1e-5,
-    "llama.rope.dimension_count": 64,
-    "llama.rope.freq_base": 10000.0,
-}
-
-
-def gguf_name(name: str) -> str:
-    stem, _, kind = name.rpartition(".")
-    if stem.startswith("model.layers."):
-        _, _, layer, inner = stem.split(".", 3)
-        return f"blk.{layer}.{NAMES[inner]}.{kind}"
-    return f"{NAMES[stem]}.{kind}"
-
-
-def permuted(rows: np.ndarray, heads: int) -> np.ndarray:
-    """As llama.cpp's converter writes q and k: the two halves of each head interleaved."""
-    n, width = rows.shape
-    return rows.reshape(heads, 2, n // heads // 2, width).swapaxes(1, 2).reshape(n, width)
-
-
-@pytest.fixture
-def make_gguf(tmp_path, write_gguf):
-    """make_gguf(kind, metadata={}) -> (path, {HF name: file bytes [rows, row_bytes] in HF order})."""
-
-    def make(kind: str, metadata=METADATA):
-        rng = np.random.default_rng(3)
-        raws, tensors = {}, {}
-        for name, shape in llama_shapes(CONFIG):
-            x = (rng.standard_normal(shape) * 0.1).astype(np.float32)
-            stored_kind = kind if len(shape) == 2 else "f32"
-            raws[name] = raw = blocks(stored_kind, x) if len(shape) == 2 else x.view(np.uint8).reshape(1, -1)
-            inner = gguf_name(name).split(".")[-2]
-            tensors[gguf_name(name)] = (stored_kind, permuted(raw, HEADS[inner]) if inner in HEADS else raw, shape)
-        return write_gguf(tmp_path / "model.gguf", metadata, tensors), raws
-
-    return make
-
-
-def blocks(kind: str, x: np.ndarray) -> np.ndarray:
-    """File bytes of a matrix. Blocks: random codes under small scales; what they stand for does not matter here."""
-    if kind == "f32":
-        return x.view(np.uint8).reshape(len(x), -1)
-    if kind == "f16":
-        return x.astype(np.float16).view(np.uint8).reshape(len(x), -1)
-    size, columns, places = {
-        "q8_0": (34, 32, (0,)),
-        "q4_0": (18, 32, (0,)),
-        "q4_k": (144, 256, (0, 2)),
-        "q6_k": (210, 256, (208,)),
-        "q5_k": (176, 256, (0, 2)),
-    }[kind]
-    rng = np.random.default_rng(x.size)
-    raw = rng.integers(0, 256, (len(x), x.shape[1] // columns, size), dtype=np.uint8)
-    for place in places:
-        raw[:, :, place : place + 2] = np.array([1e-3], np.float16).view(np.uint8)
-    return raw.reshape(len(x), -1)
 
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "q8_0", "q4_0", "q4_k", "q6_k"])
@@ -156,7 +76,7 @@ def test_the_vocabulary_survives(make_gguf, tmp_path):
     tokens = ["<s>", "</s>", *letters, "he", "ll", "hell", "Ġw", "<|end|>"]
     tokens += [f"<extra{i}>" for i in range(300 - len(tokens))]
     control = {0, 1, tokens.index("<|end|>")}
-    metadata = METADATA | {
+    metadata = GGUF_METADATA | {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
         "tokenizer.ggml.tokens": tokens,
