@@ -26,7 +26,7 @@ def test_every_usable_level_can_be_asked_for(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["nonsense", "AVX2", " scalar"])
 def test_an_unknown_name_is_refused_with_the_levels(name: str) -> None:
-    with pytest.raises(DeviceError, match="no instruction set level has this name.*scalar"):
+    with pytest.raises(DeviceError, match=r"no instruction set level has this name.*scalar"):
         select_isa({"EDGERT_ISA": name})
 
 
