@@ -78,6 +78,8 @@ def read_rope(r: ConfigReader, head_dim: int, max_position_embeddings: int) -> R
     original_max_position_embeddings.
     """
     inner = r.section("rope_parameters", "rope_scaling") or ConfigReader({}, r.source)
+    if any(isinstance(value, Mapping) for value in inner.values.values()):
+        raise UnsupportedModelError(f"{inner.source}: found settings for each kind of layer, edgert runs one for all")
     kind = inner.string("rope_type", "type", default="default")
     if kind not in ROPE_TYPES:
         known = ", ".join(ROPE_TYPES)

@@ -61,16 +61,3 @@ SAFETENSORS_TYPES: dict[str, tuple[str, int]] = {
     "F4": ("f4", 4),
     "C64": ("c64", 64),
 }
-
-# Formats whose rows the core takes from a file as they are: elements of a block, bytes of a block.
-ROW_FORMATS: dict[str, tuple[int, int]] = {
-    name: (elements, num_bytes)
-    for name, elements, num_bytes in GGML_TYPES.values()
-    if name in ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k")
-}
-
-
-def row_bytes(format_name: str, cols: int) -> int:
-    """Bytes of a row of `cols` values in a format of ROW_FORMATS. REQUIRES: cols is a multiple of its block."""
-    elements, num_bytes = ROW_FORMATS[format_name]
-    return cols // elements * num_bytes

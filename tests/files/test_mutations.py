@@ -1,6 +1,6 @@
 """Models with bytes changed at random: opening either works or raises an EdgertError, whatever the bytes are.
 
-Each run takes a fresh seed, which a failure prints; EDGERT_TEST_SEED repeats one, EDGERT_TEST_MUTATIONS changes how many.
+Each run takes a fresh seed, which a failure prints; EDGERT_TEST_SEED repeats one. EDGERT_TEST_MUTATIONS: how many.
 """
 
 import json

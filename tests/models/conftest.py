@@ -49,6 +49,11 @@ class Golden:
 
 
 @pytest.fixture(scope="session")
+def golden_recipe() -> ModuleType:
+    return recipe
+
+
+@pytest.fixture(scope="session")
 def golden() -> Callable[[str], Golden]:
     def read(name: str) -> Golden:
         description = json.loads((GOLDEN / f"{name}.json").read_text())

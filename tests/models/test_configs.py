@@ -101,6 +101,7 @@ def test_derived_rope_values_are_filled_in() -> None:
         ({"rope_scaling": {"rope_type": "mrope"}}, "rope_type: found 'mrope', expected one of default, linear"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25}}, "partial_rotary_factor is 0.25"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "found settings for each kind of layer"),
         ({"quantization_config": {"quant_method": "gptq"}}, "found a quantised checkpoint"),
         ({"model_type": "qwen3", "layer_types": ["full_attention", "linear_attention"]}, "found 'linear_attention'"),
     ],

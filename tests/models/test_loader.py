@@ -132,13 +132,13 @@ def test_a_tensor_of_another_shape(llama: tuple[Any, Path]) -> None:
 
 
 @pytest.mark.parametrize("shape", [(8, 80, 48), (6, 80, 48), (7, 90, 48), (7, 80, 44), (7, 3840)])
-def test_stacked_experts_of_another_shape(golden: Golden, tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_stacked_experts_of_another_shape(
+    golden: Golden, golden_recipe: Any, tmp_path: Path, shape: tuple[int, ...]
+) -> None:
     model = golden("qwen3_moe")
-    model.write(tmp_path, is_stacked=True)
-    recipe = type(model).write.__globals__["recipe"]
-    weights = recipe.stack_experts(model.weights)
+    weights = golden_recipe.stack_experts(model.weights)
     weights["model.layers.0.mlp.experts.gate_up_proj"] = np.zeros(shape, np.float32)
-    recipe.write_folder(tmp_path, model.config, weights)
+    golden_recipe.write_folder(tmp_path, model.config, weights)
     with pytest.raises(FileFormatError, match=r"experts\.gate_up_proj': found shape"):
         open_model(tmp_path)
 
@@ -182,7 +182,7 @@ def gguf_of_type(path: Path, kind: int, num_bytes: int) -> Path:
 
 def test_a_type_without_support_is_named_with_its_tensor(tmp_path: Path) -> None:
     with pytest.raises(
-        UnsupportedFormatError, match=r"tensor 'token_embd\.weight': found type q5_k, expected one of f32"
+        UnsupportedFormatError, match=r"tensor 'token_embd\.weight': found type q5_k, expected one of bf16"
     ):
         open_model(gguf_of_type(tmp_path / "m.gguf", 13, 704))
 
@@ -254,3 +254,54 @@ def test_memory_that_runs_out_is_said(llama: tuple[Any, Path]) -> None:
 
     with pytest.raises(OutOfMemoryError, match="the weights take"):
         load_weights(open_model(model.write(folder)), Full())  # type: ignore[arg-type]
+
+
+def write_own(folder: Path, model: Any, recipe: Any, described: dict[str, Any]) -> Path:
+    """The model as a folder of ours, where o_proj of layer 0 has the format and parts that `described` says."""
+    name = "model.layers.0.self_attn.o_proj.weight"
+    shape = list(model.weights[name].shape)
+    recipe.write_folder(folder, model.config, {n: v for n, v in model.weights.items() if n != name})
+    raw = (folder / "model.safetensors").read_bytes()
+    length = struct.unpack_from("<Q", raw)[0]
+    header = json.loads(raw[8 : 8 + length])
+    position = len(raw) - 8 - length
+    for part in described["parts"]:
+        key = f"{name}#{part['name']}"
+        header[key] = {"dtype": "U8", "shape": [part["bytes"]], "data_offsets": [position, position + part["bytes"]]}
+        position += part["bytes"]
+    parts = [{"name": part["name"], "tensor": f"{name}#{part['name']}"} for part in described["parts"]]
+    tensors = {name: {"shape": shape, "role": "attn_o"} | described | {"parts": parts}}
+    header["__metadata__"] = {"edgert.format_version": "1", "edgert.tensors": json.dumps(tensors)}
+    text = json.dumps(header).encode()
+    content = raw[8 + length :].ljust(position, b"\0")
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + content)
+    return folder
+
+
+P2 = [{"name": "scale", "bytes": 96}, {"name": "field", "bytes": 768}]  # 48 x 48: 3 strips, 1 group
+
+
+def test_packed_parts_must_be_those_of_the_format(golden: Golden, golden_recipe: Any, tmp_path: Path) -> None:
+    model = golden("llama")
+    opened = open_model(write_own(tmp_path, model, golden_recipe, {"format": "p2", "parts": P2}))
+    source = opened.weights["model.layers.0.self_attn.o_proj.weight"]
+    assert [length for _, _, length in source.ranges()] == [96, 768]
+    load_weights(opened, _core.WeightStore(), threads=1)
+
+
+@pytest.mark.parametrize(
+    ("described", "error", "message"),
+    [
+        ({"format": "c4", "parts": P2}, UnsupportedFormatError, "found type c4, expected one of p2, p3, p4"),
+        ({"format": "f16", "parts": P2}, UnsupportedFormatError, "found type f16"),
+        ({"format": "p2", "parts": P2[::-1]}, FileFormatError, "found parts field of 768 bytes, scale of 96 bytes"),
+        ({"format": "p2", "parts": P2[1:]}, FileFormatError, "expected scale of 96 bytes, field of 768 bytes"),
+        ({"format": "p2", "parts": [P2[0], P2[1] | {"bytes": 700}]}, FileFormatError, "field of 700 bytes"),
+        ({"format": "p3", "parts": P2}, FileFormatError, "plane1 of 384 bytes"),
+    ],
+)
+def test_packed_parts_that_are_not_those_of_the_format(
+    golden: Golden, golden_recipe: Any, tmp_path: Path, described: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        open_model(write_own(tmp_path, golden("llama"), golden_recipe, described))

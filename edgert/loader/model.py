@@ -1,0 +1,171 @@
+"""From a path to a model: what its files hold, the graph of its architecture, and where each weight lies."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from edgert import models
+from edgert.config import MAX_INTEGER, ConfigReader
+from edgert.errors import FileFormatError, OutOfMemoryError
+from edgert.files import Checkpoint, open_checkpoint
+from edgert.files.opening import open_binary, read_exactly
+from edgert.graph import Graph
+from edgert.loader.weights import WeightSource, find_weights
+from edgert.models.gguf_names import GgufHeader
+
+if TYPE_CHECKING:
+    from edgert import _core
+
+Progress = Callable[[int, int], None]
+
+MAX_FACTORS = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """An opened model; no weight has been read. config: config.json, rebuilt from the metadata for a GGUF file.
+
+    weights: in the order in which the graph uses them. stop_tokens: ids that end a text, ascending.
+    context_length: positions that the model is meant for.
+    """
+
+    checkpoint: Checkpoint
+    config: dict[str, Any]
+    model_type: str
+    graph: Graph
+    weights: dict[str, WeightSource]
+    stop_tokens: tuple[int, ...]
+    context_length: int
+    vocab_size: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all weights in the files."""
+        return sum(length for source in self.weights.values() for _, _, length in source.ranges())
+
+
+def open_model(path: str | os.PathLike[str]) -> Model:
+    """Opens a GGUF file, a Hugging Face folder or our own; reads headers only.
+
+    Raises ModelNotFoundError, FileFormatError, UnsupportedFormatError, UnsupportedModelError or ConfigError.
+    """
+    checkpoint = open_checkpoint(path)
+    architecture, checkpoint = _with_config(checkpoint)
+    reader = ConfigReader(checkpoint.config, _config_name(checkpoint))
+    config = architecture.read_config(reader)
+    layers = reader.integer("num_hidden_layers")
+    if layers > len(checkpoint.tensors):
+        raise reader.error("num_hidden_layers", layers, f"no more layers than the {len(checkpoint.tensors)} tensors")
+    graph = Graph()
+    graph.output(architecture.build(graph, config))
+    weights = find_weights(checkpoint, architecture, graph)
+    vocab_size = reader.integer("vocab_size")
+    return Model(
+        checkpoint=checkpoint,
+        config=checkpoint.config,
+        model_type=architecture.model_type,
+        graph=graph,
+        weights=weights,
+        stop_tokens=_stop_tokens(checkpoint, vocab_size),
+        context_length=_context_length(reader, graph),
+        vocab_size=vocab_size,
+    )
+
+
+def load_weights(
+    model: Model, store: _core.WeightStore, progress: Progress | None = None, *, threads: int | None = None
+) -> None:
+    """Adds every weight of the model to the store and reads them; progress(done, total) in bytes.
+
+    threads: that read and pack (None: one for each CPU).
+
+    Raises FileFormatError if the core finds a range that is not in the file, OutOfMemoryError.
+    """
+    from edgert import _core
+
+    name = str(model.checkpoint.path)
+    try:
+        files = [store.add_file(str(path)) for path in model.checkpoint.files]
+        for source in model.weights.values():
+            name = f"{model.checkpoint.files[source.entry.file]}: {source.entry.name}"
+            store.add(
+                source.name,
+                source.entry.format,
+                source.rows,
+                source.cols,
+                [(files[file], offset, length) for file, offset, length in source.ranges()],
+                is_packed=bool(source.entry.parts),
+                unpermute_heads=source.heads,
+            )
+        name = str(model.checkpoint.path)
+        store.load(threads or os.cpu_count() or 1, progress)
+    except MemoryError:
+        raise OutOfMemoryError(
+            f"{model.checkpoint.path}: the weights take {model.num_bytes} bytes, more than there is; "
+            "use a smaller model"
+        ) from None
+    except (_core.CoreError, OSError) as error:
+        raise FileFormatError(f"{name}: cannot be loaded: {error}") from error
+
+
+def _config_name(checkpoint: Checkpoint) -> str:
+    return str(checkpoint.path if checkpoint.kind == "gguf" else checkpoint.path / "config.json")
+
+
+def _with_config(checkpoint: Checkpoint) -> tuple[models.Architecture, Checkpoint]:
+    """The architecture; for GGUF the checkpoint gets its config.json."""
+    source = _config_name(checkpoint)
+    if checkpoint.kind != "gguf":
+        reader = ConfigReader(checkpoint.config, source)
+        return models.get(reader.string("model_type"), source), checkpoint
+    name = ConfigReader(checkpoint.metadata, source).string("general.architecture")
+    architecture = models.get_gguf(name, source)
+    if not checkpoint.tensors:
+        raise FileFormatError(
+            f"{source}: found a vocabulary and no weights, expected a model; give a whole model's file"
+        )
+    header = GgufHeader(
+        source=source,
+        architecture=name,
+        metadata=checkpoint.metadata,
+        shapes={tensor: entry.shape for tensor, entry in checkpoint.tensors.items()},
+        floats=lambda tensor: _read_floats(checkpoint, tensor),
+    )
+    return architecture, replace(checkpoint, config=architecture.gguf_config(header))
+
+
+def _read_floats(checkpoint: Checkpoint, name: str) -> list[float]:
+    """The values of a short float32 vector."""
+    entry = checkpoint.tensors.get(name)
+    what = f"{checkpoint.path}: tensor {name!r}"
+    if entry is None:
+        raise FileFormatError(f"{what}: not found, the metadata needs it; convert the model again")
+    if entry.format != "f32" or len(entry.shape) != 1 or entry.shape[0] > MAX_FACTORS:
+        raise FileFormatError(f"{what}: found {entry.format} of shape {entry.shape}, expected a short f32 vector")
+    path = checkpoint.files[entry.file]
+    with open_binary(path) as (file, file_bytes):
+        if entry.offset + entry.length > file_bytes:
+            raise FileFormatError(f"{what}: lies beyond the end of the file; was it changed while it was read?")
+        return list(struct.unpack(f"<{entry.shape[0]}f", read_exactly(file, path, entry.offset, entry.length)))
+
+
+def _stop_tokens(checkpoint: Checkpoint, vocab_size: int) -> tuple[int, ...]:
+    """The union of all end tokens that the files name; -1 and ids beyond the vocabulary mean none."""
+    found: set[int] = set()
+    for values, name in ((checkpoint.generation_config, "generation_config.json"), (checkpoint.config, "config.json")):
+        reader = ConfigReader(values, f"{checkpoint.path}: {name}")
+        found.update(reader.integers("eos_token_id", minimum=-(2**31), maximum=2**32))
+    return tuple(sorted(token for token in found if 0 <= token < vocab_size))
+
+
+def _context_length(reader: ConfigReader, graph: Graph) -> int:
+    """max_position_embeddings, or what YaRN extends the trained length to."""
+    length = reader.integer("max_position_embeddings", default=2048)
+    for rope in graph.ropes:
+        if rope.scaling.get("rope_type") == "yarn":
+            length = max(length, int(rope.scaling["original_max_position_embeddings"] * rope.scaling["factor"]))
+    return min(length, MAX_INTEGER)
