@@ -1,4 +1,4 @@
-# make dev: build edgert/_core into the tree. Others: stubs test lint format fuzz neon bench clean.
+# make dev: build edgert/_core into the tree. Others: stubs test lint format fuzz interrupt neon bench clean.
 PYTHON ?= python3
 override PYTHON := $(shell command -v $(PYTHON))
 JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
@@ -10,7 +10,7 @@ QEMU ?= qemu-aarch64 -L /usr/aarch64-linux-gnu
 FUZZ_SECONDS ?= 600
 FUZZ_SEED ?= 1
 
-.PHONY: dev stubs test lint format fuzz neon bench clean
+.PHONY: dev stubs test lint format fuzz interrupt neon bench clean
 
 dev:
 	$(CONFIGURE) -B build/dev -DEDGERT_OUTPUT_DIR=$(CURDIR)/edgert
@@ -50,6 +50,11 @@ fuzz:
 	cmake --build build/fuzz --parallel $(JOBS)
 	build/fuzz/edgert_fuzz_store $$(($(FUZZ_SECONDS) / 4)) $(FUZZ_SEED)
 	$(PYTHON) tests/fuzz/mutate.py --module build/fuzz/module --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
+
+# Conversions killed at 20 random moments and out of disk space at 5 (the small disks are tmpfs and need root).
+interrupt:
+	EDGERT_TEST_KILLS=20 EDGERT_TEST_FULL_DISKS=5 EDGERT_TEST_SEED=$(FUZZ_SEED) \
+	  $(PYTHON) -m pytest -q -rs tests/convert/test_interrupted.py
 
 bench:
 	$(PYTHON) benchmarks/decode_bandwidth.py
