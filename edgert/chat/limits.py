@@ -13,11 +13,11 @@ from jinja2.utils import Namespace
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on one rendering. A real template stays below a hundredth of each."""
+    """Bounds on one rendering. A real template stays far below each."""
 
     source_chars: int = 256 << 10
     output_chars: int = 8 << 20  # of the text, and of every string on the way
-    steps: int = 1_000_000  # loop turns, calls, filters and operators
+    steps: int = 300_000  # loop turns, calls, filters and operators
     items: int = 200_000  # in a list or dictionary, with all that it holds
     seconds: float = 5.0
     width: int = 100_000  # a single padding or number of parts

@@ -8,8 +8,7 @@ it is made.
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -19,8 +18,10 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Cycler
 from jinja2.visitor import NodeTransformer
 
+from edgert.chat.filters import CHECK_OPERATOR, FILTERS, budget_of, check_indent, check_join, check_replace
 from edgert.chat.limits import Budget, Limits
 
 _SAFE_STR_METHODS = frozenset(
@@ -30,11 +31,12 @@ _SAFE_STR_METHODS = frozenset(
     or name in ("capitalize", "casefold", "count", "endswith", "lower", "partition", "removeprefix", "removesuffix")
     or name in ("rpartition", "startswith", "swapcase", "title", "upper")
 )
+_CHARS_PER_STEP = 256
 _PADDING_METHODS = frozenset(("center", "ljust", "rjust", "zfill", "expandtabs"))
 # Arguments of these filters say how long the result is.
-_SIZED_FILTERS = frozenset(("batch", "center", "indent", "slice", "truncate", "wordwrap"))
+_SIZED_FILTERS = frozenset(("batch", "center", "indent", "slice", "truncate"))
 # Filters of no use to a chat template that cost more than their input.
-_DROPPED_FILTERS = ("pprint", "urlize", "xmlattr")
+_DROPPED_FILTERS = ("pprint", "urlize", "wordwrap", "xmlattr")
 
 
 class GenerationTag(Extension):
@@ -103,7 +105,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         self._clock = clock
         for name in _DROPPED_FILTERS:
             del self.filters[name]
-        self.filters.update(tojson=_to_json, join=_join, replace=_replace, format=_format, sum=_sum)
+        self.filters.update(FILTERS)
         for name, function in self.filters.items():
             self.filters[name] = self._metered(name, function)
         del self.globals["lipsum"]
@@ -120,13 +122,13 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         """Every call in a template comes here."""
         __self.budget.charge()
         __self._check_method(__obj, args)
-        return super().call(__context, __obj, *args, **kwargs)
+        return __self.check_value(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Every operator in `intercepted_binops` comes here."""
         self.budget.charge()
-        _CHECK_OPERATOR[operator](self.budget, left, right)
-        return super().call_binop(context, operator, left, right)
+        CHECK_OPERATOR[operator](self.budget, left, right)
+        return self.check_value(super().call_binop(context, operator, left, right))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """`str.format` with the sandbox's checks, and limits on what comes out."""
@@ -146,14 +148,22 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return True
 
     def check_value(self, value: Any) -> Any:
-        """Holds a new list, tuple or dictionary against the limits, and returns it."""
-        self.budget.count_items(value)
+        """Returns `value` after paying for its size.
+
+        What a value holds counts too, however often: nothing grows by holding itself many times.
+        """
+        if isinstance(value, str):
+            self.budget.charge(len(value) // _CHARS_PER_STEP)
+        held = value.items if isinstance(value, Cycler) else value
+        if isinstance(held, (list, tuple, dict)):
+            self.budget.count_items(held)
         return value
 
     def concatenate(self, *values: Any) -> str:
         """The operator `~`."""
         self.budget.check_chars(sum(self.budget.measure(value) for value in values))
-        return "".join(map(str, values))
+        text: str = self.check_value("".join(map(str, values)))
+        return text
 
     def _check_method(self, function: Any, args: tuple[Any, ...]) -> None:
         owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
@@ -162,9 +172,9 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
                 self.budget.check_width(args[0] if args else 8)
                 self.budget.check_chars(len(owner) * (args[0] if args else 8) if name == "expandtabs" else len(owner))
             elif name == "join":
-                _check_join(self.budget, list(args[0]) if args else [], owner)
+                check_join(self.budget, list(args[0]) if args else [], owner)
             elif name == "replace":
-                _check_replace(self.budget, owner, *args[:2])
+                check_replace(self.budget, owner, *args[:2])
             elif name not in _SAFE_STR_METHODS:
                 raise SecurityError(f"the method {name!r} of a string is not allowed in a chat template")
         elif isinstance(owner, (bytes, bytearray, int, float)):
@@ -179,9 +189,11 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             if is_sized:
                 for value in (*args, *kwargs.values()):
                     self.budget.check_width(value)
+            if name == "indent":
+                check_indent(self.budget, args[0], *args[1:2] or [kwargs.get("width", 4)])
             elif name == "string":
                 self.budget.measure(args[-1])
-            return function(*args, **kwargs)
+            return self.check_value(function(*args, **kwargs))
 
         return metered
 
@@ -194,15 +206,9 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
 @pass_context
 def _finalize(context: Context, value: Any) -> Any:
     """Pays for what `{{ ... }}` prints."""
-    budget = _budget(context)
+    budget = budget_of(context)
     budget.charge(1, budget.measure(value))
     return value
-
-
-def _budget(context: Context) -> Budget:
-    environment = context.environment
-    assert isinstance(environment, LimitedEnvironment)
-    return environment.budget
 
 
 def _new_dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
@@ -211,102 +217,3 @@ def _new_dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
 
 def _raise_exception(message: object) -> None:
     raise TemplateError(str(message))
-
-
-@pass_context
-def _to_json(
-    context: Context,
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | str | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """JSON as transformers' templates expect it: no HTML escapes."""
-    budget = _budget(context)
-    budget.check_width(indent)
-    budget.check_chars(budget.measure(value))
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-@pass_context
-def _join(context: Context, value: Iterable[Any], d: str = "", attribute: str | int | None = None) -> str:
-    environment = context.environment
-    if attribute is not None:
-        path = str(attribute).split(".")
-        value = [functools.reduce(environment.getitem, path, item) for item in value]
-    values = list(value)
-    _check_join(_budget(context), values, str(d))
-    return str(d).join(map(str, values))
-
-
-@pass_context
-def _replace(context: Context, value: Any, old: Any, new: Any, count: int | None = None) -> str:
-    text = str(value)
-    _check_replace(_budget(context), text, str(old), str(new))
-    return text.replace(str(old), str(new), -1 if count is None else count)
-
-
-@pass_context
-def _format(context: Context, value: Any, *args: Any, **kwargs: Any) -> str:
-    values: Any = kwargs or args
-    text = str(value)
-    _check_modulo(_budget(context), text, values)
-    return text % values
-
-
-@pass_context
-def _sum(context: Context, value: Iterable[Any], attribute: str | int | None = None, start: Any = 0) -> Any:
-    """The sum of numbers (jinja2's also adds lists, in quadratic time)."""
-    environment = context.environment
-    for item in value:
-        number = item if attribute is None else functools.reduce(environment.getitem, str(attribute).split("."), item)
-        _check_plus(_budget(context), start, number)
-        start = start + number
-    return start
-
-
-def _check_join(budget: Budget, values: list[Any], separator: str) -> None:
-    budget.check_items(len(values))
-    budget.check_chars(sum(budget.measure(value) for value in values) + len(separator) * max(len(values) - 1, 0))
-
-
-def _check_replace(budget: Budget, text: str, old: object = "", new: object = "") -> None:
-    if isinstance(old, str) and isinstance(new, str) and len(new) > len(old):
-        budget.check_chars(len(text) + text.count(old) * (len(new) - len(old)))
-
-
-def _check_plus(budget: Budget, left: Any, right: Any) -> None:
-    if isinstance(left, str) and isinstance(right, str):
-        budget.check_chars(len(left) + len(right))
-    elif isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
-        budget.count_items((left, right))
-
-
-def _check_times(budget: Budget, left: Any, right: Any) -> None:
-    for value, count in ((left, right), (right, left)):
-        if isinstance(count, int) and isinstance(value, str):
-            budget.check_chars(len(value) * max(count, 0))
-        elif isinstance(count, int) and isinstance(value, (list, tuple)):
-            budget.check_items(budget.count_items(value) * max(count, 0))
-    if isinstance(left, int) and isinstance(right, int):
-        budget.check_number(left.bit_length() + right.bit_length())
-
-
-def _check_power(budget: Budget, left: Any, right: Any) -> None:
-    if isinstance(left, int) and isinstance(right, int):
-        budget.check_number(left.bit_length() * max(right, 0))
-
-
-def _check_modulo(budget: Budget, left: Any, right: Any) -> None:
-    if isinstance(left, str):
-        values = right if isinstance(right, tuple) else (right.values() if isinstance(right, Mapping) else [right])
-        budget.check_format(left, "%", list(values))
-
-
-_CHECK_OPERATOR: dict[str, Callable[[Budget, Any, Any], None]] = {
-    "+": _check_plus,
-    "*": _check_times,
-    "**": _check_power,
-    "%": _check_modulo,
-}
