@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -112,12 +113,12 @@ class ConfigReader:
         if not any(type(value) is type(item) and value == item for item in supported):
             names = " or ".join(repr(item) for item in supported)
             raise UnsupportedModelError(
-                f"{self.source}: {key} is {_shown(value)}, edgert runs {names}; use another model"
+                f"{self.source}: {key} is {shown(value)}, edgert runs {names}; use another model"
             )
 
     def error(self, key: str, found: object, expected: str) -> ConfigError:
         """The error for a value that is not what it must be."""
-        return ConfigError(f"{self.source}: {key}: found {_shown(found)}, expected {expected}; is the file damaged?")
+        return ConfigError(f"{self.source}: {key}: found {shown(found)}, expected {expected}; is the file damaged?")
 
     def _find(self, keys: tuple[str, ...]) -> tuple[str, Any]:
         """The first spelling that is there with its value, else the first spelling and None."""
@@ -153,9 +154,11 @@ def _checked_number(value: object, source: str, key: str, above: float, maximum:
     raise ConfigReader({}, source).error(key, value, f"a finite number{bounds}")
 
 
-def _shown(value: object) -> str:
-    """A value for an error text: short, whatever a file holds."""
+def shown(value: object) -> str:
+    """A value for an error text: short, printable, and safe to make however large or deep it is."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**64:
         return "a huge whole number"
-    text = value if isinstance(value, str) and value.startswith("a list of ") else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    if isinstance(value, str) and value.startswith("a list of "):
+        return value
+    text = reprlib.repr(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."

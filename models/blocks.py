@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgert.config import ConfigReader
+from edgert.config import ConfigReader, shown
 from edgert.errors import UnsupportedModelError
 from edgert.graph import Graph, RopeSpec, Value
 
@@ -84,7 +84,7 @@ def read_rope(r: ConfigReader, head_dim: int, max_position_embeddings: int) -> R
     if kind not in ROPE_TYPES:
         known = ", ".join(ROPE_TYPES)
         raise UnsupportedModelError(
-            f"{r.source}: rope_type: found {kind!r:.60}, expected one of {known}; use another model"
+            f"{r.source}: rope_type: found {shown(kind)}, expected one of {known}; use another model"
         )
     outer_theta = r.number("rope_theta", default=10000.0, above=0.0)
     theta = inner.number("rope_theta", default=outer_theta, above=0.0)

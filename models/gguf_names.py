@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgert.config import ConfigReader
+from edgert.config import ConfigReader, shown
 from edgert.errors import UnsupportedModelError
 
 _GLOBAL = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
@@ -113,7 +113,7 @@ def decoder_config(header: GgufHeader, model_type: str) -> dict[str, Any]:
     for key in ("attention.value_length", "rope.dimension_count"):
         if r.integer(key, default=head_dim) != head_dim:
             raise UnsupportedModelError(
-                f"{r.source}.{key}: found {r.values[key]}, edgert runs {head_dim}; use another model"
+                f"{r.source}.{key}: found {shown(r.values[key])}, edgert runs {head_dim}; use another model"
             )
     context_length = r.integer("context_length")
     config = {
@@ -138,7 +138,7 @@ def _refuse_unknown(r: ConfigReader) -> None:
     for key, neutral in _NEUTRAL.items():
         if r.values.get(key) not in (None, *neutral):
             raise UnsupportedModelError(
-                f"{r.source}.{key}: found {r.values[key]!r:.40}, edgert does not run that yet; use another model"
+                f"{r.source}.{key}: found {shown(r.values[key])}, edgert does not run that yet; use another model"
             )
 
 
@@ -188,7 +188,7 @@ def _rope_scaling(header: GgufHeader, r: ConfigReader, context_length: int) -> d
         return scaling
     if kind not in ("none", "linear"):
         raise UnsupportedModelError(
-            f"{r.source}.rope.scaling.type: found {kind!r:.40}, "
+            f"{r.source}.rope.scaling.type: found {shown(kind)}, "
             "expected none, linear, yarn or longrope; use another model"
         )
     old_factor = r.number("rope.scale_linear", default=1.0, above=0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from edgert.config import ConfigReader
+from edgert.config import ConfigReader, shown
 from edgert.errors import UnsupportedModelError
 from edgert.graph import Graph, Value
 from edgert.models.blocks import MAX_WIDTH, DecoderConfig, attention, embed, gated_mlp, head, read_decoder
@@ -47,7 +47,7 @@ def read_windows(r: ConfigReader, num_hidden_layers: int) -> tuple[int, ...]:
         if kind not in LAYER_TYPES:
             known = " or ".join(LAYER_TYPES)
             raise UnsupportedModelError(
-                f"{r.source}: layer_types: found {kind!r:.60}, expected {known}; use another model"
+                f"{r.source}: layer_types: found {shown(kind)}, expected {known}; use another model"
             )
     return tuple(window if kind == "sliding_attention" else 0 for kind in types)
 

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from edgert.errors import EdgertError, FileFormatError, ModelNotFoundError, UnsupportedFormatError
+from edgert.errors import EdgertError, FileFormatError, ModelNotFoundError, OutOfMemoryError, UnsupportedFormatError
 from edgert.files.checkpoint import Checkpoint, Kind, Part, TensorEntry
 from edgert.files.gguf import is_gguf
 from edgert.files.gguf_split import open_gguf_files
@@ -23,9 +23,16 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """Opens a GGUF file, a model folder, or a safetensors file inside a model folder; reads headers only.
 
     A GGUF file that holds only a vocabulary opens too: it has no tensors.
-    Raises ModelNotFoundError, FileFormatError or UnsupportedFormatError.
+    Raises ModelNotFoundError, FileFormatError, UnsupportedFormatError or OutOfMemoryError.
     """
     place = Path(path)
+    try:
+        return _open(place)
+    except MemoryError:
+        raise OutOfMemoryError(f"{place}: its header does not fit the memory; is the file damaged?") from None
+
+
+def _open(place: Path) -> Checkpoint:
     if stat.S_ISDIR(file_mode(place)):
         return _open_folder(place)
     start = read_start(place, 64)
@@ -58,6 +65,8 @@ def _unknown_content(path: Path, start: bytes) -> EdgertError:
         return pickle_error(path)
     if start.startswith(_LFS):
         return FileFormatError(f"{path}: found a Git LFS pointer, expected the file itself; run git lfs pull")
+    if start.lstrip()[:1] == b"{":
+        return FileFormatError(f"{path}: found JSON, expected a model; give the folder that it lies in")
     if start.lstrip()[:1] == b"<":
         return FileFormatError(f"{path}: found a web page, expected a model; download the file itself")
     if not start:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from edgert.config import shown
 from edgert.errors import FileFormatError, UnsupportedFormatError
 from edgert.files.checkpoint import Part, TensorEntry
 from edgert.files.opening import parse_json
@@ -34,7 +35,7 @@ def packed_tensors(
         version = header.metadata.get(FORMAT_VERSION_KEY, FORMAT_VERSION)
         if version != FORMAT_VERSION:
             raise UnsupportedFormatError(
-                f"{path}: {FORMAT_VERSION_KEY}: found {version!r:.20}, expected {FORMAT_VERSION!r}; update edgert"
+                f"{path}: {FORMAT_VERSION_KEY}: found {shown(version)}, expected {FORMAT_VERSION!r}; update edgert"
             )
         described = parse_json(header.metadata.get(TENSORS_KEY, "{}").encode(), f"{path}: {TENSORS_KEY}")
         for name, value in described.items():
@@ -60,7 +61,7 @@ def _packed_entry(path: Path, name: str, value: Any, tensors: dict[str, TensorEn
         or not 1 <= len(shape) <= 3
         or not all(type(n) is int and 0 < n < 2**31 for n in shape)
     ):
-        raise FileFormatError(f"{what}: found shape {shape!r:.80}, expected 1 to 3 sizes; convert the model again")
+        raise FileFormatError(f"{what}: found shape {shown(shape)}, expected 1 to 3 sizes; convert the model again")
     if not isinstance(listed, list) or len(listed) > MAX_PARTS:
         raise FileFormatError(f"{what}: expected a list of up to {MAX_PARTS} parts; convert the model again")
     if not listed:
@@ -97,5 +98,7 @@ def _part(what: str, value: Any, tensors: dict[str, TensorEntry], used: set[str]
 
 def _checksum(what: str, value: Any) -> str | None:
     if value is not None and not (isinstance(value, str) and _CHECKSUM.fullmatch(value)):
-        raise FileFormatError(f"{what}: found checksum {value!r:.40}, expected crc32:xxxxxxxx; convert the model again")
+        raise FileFormatError(
+            f"{what}: found checksum {shown(value)}, expected crc32:xxxxxxxx; convert the model again"
+        )
     return value

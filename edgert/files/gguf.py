@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from edgert.config import shown
 from edgert.errors import FileFormatError, UnsupportedFormatError
 from edgert.files.checkpoint import Checkpoint, TensorEntry
 from edgert.files.opening import open_binary, read_exactly, truncated
@@ -19,7 +20,7 @@ MAX_STRING_BYTES = 1 << 20
 MAX_KEY_BYTES = (1 << 16) - 1
 MAX_TENSOR_NAME_BYTES = 255
 MAX_KEY_VALUES = 1 << 16
-MAX_ARRAY_LENGTH = 1 << 22
+MAX_ARRAY_ELEMENTS = 1 << 22  # of all arrays: a list takes more memory than its bytes in the file
 MAX_DIMENSIONS = 4
 FIRST_READ_BYTES = 1 << 20
 
@@ -39,6 +40,7 @@ class _Header:
         self.path = path
         self.file_bytes = file_bytes
         self.position = 0
+        self.array_elements = 0
         self._file = file
         self._bytes = b""
 
@@ -169,8 +171,9 @@ def _read_array(header: _Header, what: str) -> list[Any]:
     if kind != _STRING and kind not in _SCALARS:
         found = "an array of arrays" if kind == _ARRAY else f"an array of type {kind}"
         raise header.error(start, what, found, "an array of numbers, booleans or strings")
-    if count > MAX_ARRAY_LENGTH:
-        raise header.error(start + 4, what, f"{count} elements", f"at most {MAX_ARRAY_LENGTH}")
+    header.array_elements += count
+    if header.array_elements > MAX_ARRAY_ELEMENTS:
+        raise header.error(start + 4, what, f"{count} elements", f"at most {MAX_ARRAY_ELEMENTS} in all arrays")
     if kind == _STRING:
         return _read_strings(header, what, count)
     letter = _SCALARS[kind]
@@ -217,7 +220,7 @@ def _alignment(header: _Header, metadata: dict[str, Any]) -> int:
     is_whole = isinstance(alignment, int) and not isinstance(alignment, bool)
     if not is_whole or not 1 <= alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
         raise FileFormatError(
-            f"{header.path}: general.alignment: found {alignment!r:.60}, "
+            f"{header.path}: general.alignment: found {shown(alignment)}, "
             f"expected a power of two up to {MAX_ALIGNMENT}; convert the model again"
         )
     return int(alignment)

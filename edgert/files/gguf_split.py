@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from edgert.config import shown
 from edgert.errors import FileFormatError, ModelNotFoundError
 from edgert.files.checkpoint import Checkpoint, TensorEntry
 from edgert.files.gguf import open_gguf
@@ -22,7 +23,7 @@ def open_gguf_files(path: Path) -> Checkpoint:
     opened = open_gguf(path)
     count = opened.metadata.get("split.count", 0)
     if type(count) is not int or not 0 <= count <= MAX_FILES:
-        raise FileFormatError(f"{path}: split.count: found {count!r:.40}, expected 0 to {MAX_FILES}")
+        raise FileFormatError(f"{path}: split.count: found {shown(count)}, expected 0 to {MAX_FILES}")
     if count < 2:
         return opened
     return _joined(path, [opened if other == path else _open_other(other) for other in _names(path, count)])
@@ -51,7 +52,7 @@ def _joined(path: Path, pieces: list[Checkpoint]) -> Checkpoint:
     for number, piece in enumerate(pieces):
         if piece.metadata.get("split.no") != number:
             raise FileFormatError(
-                f"{piece.path}: split.no: found {piece.metadata.get('split.no')!r:.40}, expected {number}; "
+                f"{piece.path}: split.no: found {shown(piece.metadata.get('split.no'))}, expected {number}; "
                 "give the files their first names back"
             )
         for name, entry in piece.tensors.items():
@@ -60,5 +61,7 @@ def _joined(path: Path, pieces: list[Checkpoint]) -> Checkpoint:
             tensors[name] = replace(entry, file=number)
     expected = pieces[0].metadata.get("split.tensors.count", len(tensors))
     if expected != len(tensors):
-        raise FileFormatError(f"{path}: found {len(tensors)} tensors in {len(pieces)} files, expected {expected!r:.40}")
+        raise FileFormatError(
+            f"{path}: found {len(tensors)} tensors in {len(pieces)} files, expected {shown(expected)}"
+        )
     return replace(pieces[0], path=path, files=tuple(piece.path for piece in pieces), tensors=tensors)

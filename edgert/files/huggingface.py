@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from edgert.config import shown
 from edgert.errors import FileFormatError, ModelNotFoundError, UnsupportedFormatError
 from edgert.files.checkpoint import Checkpoint, Kind, TensorEntry
 from edgert.files.folder import FORMAT_VERSION_KEY, packed_tensors
@@ -82,7 +83,7 @@ def _read_index(folder: Path) -> dict[str, Path]:
         # A plain name cannot leave the folder.
         if not isinstance(name, str) or name in ("", ".", "..") or any(c in name for c in "/\\:\0"):
             raise FileFormatError(
-                f"{path}: found file name {name!r:.120}, expected a plain name inside the folder; "
+                f"{path}: found file name {shown(name)}, expected a plain name inside the folder; "
                 "do not trust this model"
             )
     return {tensor: folder / name for tensor, name in weight_map.items()}

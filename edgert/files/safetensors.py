@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgert.config import shown
 from edgert.errors import FileFormatError, UnsupportedFormatError
 from edgert.files.checkpoint import TensorEntry
 from edgert.files.opening import open_binary, parse_json, read_exactly, truncated
@@ -62,11 +63,13 @@ def _entry(path: Path, name: str, value: Any, file_index: int, data_start: int) 
         raise FileFormatError(f"{what}: expected an object with dtype, shape and data_offsets; the file is damaged")
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(dtype, str) or dtype not in SAFETENSORS_TYPES:
-        raise UnsupportedFormatError(f"{what}: found dtype {dtype!r:.40}, expected a known one; convert the model")
+        raise UnsupportedFormatError(f"{what}: found dtype {shown(dtype)}, expected a known one; convert the model")
     if not _are_sizes(shape) or len(shape) > MAX_DIMENSIONS:
-        raise FileFormatError(f"{what}: found shape {shape!r:.80}, expected up to {MAX_DIMENSIONS} sizes below 2^48")
+        raise FileFormatError(f"{what}: found shape {shown(shape)}, expected up to {MAX_DIMENSIONS} sizes below 2^48")
     if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise FileFormatError(f"{what}: found data_offsets {offsets!r:.80}, expected [begin, end]; the file is damaged")
+        raise FileFormatError(
+            f"{what}: found data_offsets {shown(offsets)}, expected [begin, end]; the file is damaged"
+        )
     format_name, bits = SAFETENSORS_TYPES[dtype]
     num_bits = math.prod(shape) * bits
     if num_bits != (offsets[1] - offsets[0]) * 8:

@@ -136,7 +136,7 @@ def _check_format(path: Path, spec: WeightSpec, entry: TensorEntry) -> None:
     known = [name for name in formats.names() if _can_hold(formats.get(name).spec, spec, bool(entry.parts))]
     if entry.format not in known:
         raise UnsupportedFormatError(
-            f"{what}: found type {entry.format:.40}, expected one of {', '.join(known)}; use the model in one of these"
+            f"{what}: found type {entry.format[:40]}, expected one of {', '.join(known)}; use the model in one of these"
         )
     found = formats.get(entry.format).spec
     if not entry.parts:
@@ -144,9 +144,9 @@ def _check_format(path: Path, spec: WeightSpec, entry: TensorEntry) -> None:
         return
     expected = list(zip([p.name for p in found.parts], formats.part_bytes(found, spec.rows, spec.cols), strict=True))
     if [(part.name, part.length) for part in entry.parts] != expected:
-        parts = ", ".join(f"{part.name[:20]} of {part.length} bytes" for part in entry.parts)
+        parts = ", ".join(f"{part.name[:20]!r} of {part.length} bytes" for part in entry.parts)
         raise FileFormatError(
-            f"{what}: found parts {parts}, expected {', '.join(f'{n} of {b} bytes' for n, b in expected)}; "
+            f"{what}: found parts {parts}, expected {', '.join(f'{n!r} of {b} bytes' for n, b in expected)}; "
             "convert the model again"
         )
 

@@ -84,3 +84,15 @@ def test_a_value_that_would_run_wrongly() -> None:
     reader().require("hidden_act", ("silu",), default="silu")
     with pytest.raises(UnsupportedModelError):
         reader(x=True).require("x", (1,), default=1)
+
+
+def test_values_that_are_deep_or_large_are_shown_in_short() -> None:
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    wide = [[1] * 1000] * 1000
+    for value in (deep, wide, {str(i): i for i in range(1000)}, "\ud800" * 1000, [10**400]):
+        with pytest.raises(ConfigError) as caught:
+            reader(a=value).integer("a")
+        assert len(str(caught.value)) < 600
+        str(caught.value).encode()

@@ -135,6 +135,7 @@ CONTENT: dict[str, tuple[bytes, type[EdgertError], str]] = {
     "an old pickle": (b"\x80\x02\x8a\nl\xfc" + b"x" * 90, UnsupportedFormatError, "a pickle can run code"),
     "a pointer": (b"version https://git-lfs.github.com/spec/v1\n", FileFormatError, "git lfs pull"),
     "a web page": (b"\n<!DOCTYPE html><html>", FileFormatError, "found a web page"),
+    "a config.json": (b'{"model_type": "llama"}', FileFormatError, "give the folder that it lies in"),
     "nothing": (b"", FileFormatError, "found an empty file"),
     "something": (b"\x08\x08\x12\x04spox", UnsupportedFormatError, "expected GGUF or safetensors"),
     "a lone safetensors": (safetensors({"a": b"1"}), ModelNotFoundError, "found no config.json beside it"),

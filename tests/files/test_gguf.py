@@ -147,7 +147,14 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "string no UTF-8": (gguf([key_value("a", STRING, string(b"\xc3\x28"))]), "found no UTF-8"),
     "array of arrays": (gguf([key_value("a", ARRAY, struct.pack("<IQ", ARRAY, 1))]), "found an array of arrays"),
     "array of unknown type": (gguf([key_value("a", ARRAY, struct.pack("<IQ", 99, 1))]), "found an array of type 99"),
-    "array of 2^64 - 1": (gguf([key_value("a", ARRAY, struct.pack("<IQ", U8, BIG))]), "expected at most 4194304"),
+    "array of 2^64 - 1": (
+        gguf([key_value("a", ARRAY, struct.pack("<IQ", U8, BIG))]),
+        "expected at most 4194304 in all arrays",
+    ),
+    "arrays of 2^22 in all": (
+        gguf([key_value(k, ARRAY, struct.pack("<IQ", U8, 1 << 21) + bytes(1 << 21)) for k in "abc"]),
+        "value of 'c' at byte 4194395: found 2097152 elements",
+    ),
     "array beyond the file": (gguf([key_value("a", ARRAY, struct.pack("<IQ", F64, 1000))]), "expected 8000"),
     "strings beyond the file": (gguf([key_value("a", ARRAY, struct.pack("<IQ", STRING, 1000))]), "expected 8000"),
     "string of an array too long": (

@@ -294,10 +294,10 @@ def test_packed_parts_must_be_those_of_the_format(golden: Golden, golden_recipe:
     [
         ({"format": "c4", "parts": P2}, UnsupportedFormatError, "found type c4, expected one of p2, p3, p4"),
         ({"format": "f16", "parts": P2}, UnsupportedFormatError, "found type f16"),
-        ({"format": "p2", "parts": P2[::-1]}, FileFormatError, "found parts field of 768 bytes, scale of 96 bytes"),
-        ({"format": "p2", "parts": P2[1:]}, FileFormatError, "expected scale of 96 bytes, field of 768 bytes"),
-        ({"format": "p2", "parts": [P2[0], P2[1] | {"bytes": 700}]}, FileFormatError, "field of 700 bytes"),
-        ({"format": "p3", "parts": P2}, FileFormatError, "plane1 of 384 bytes"),
+        ({"format": "p2", "parts": P2[::-1]}, FileFormatError, "found parts 'field' of 768 bytes, 'scale' of 96"),
+        ({"format": "p2", "parts": P2[1:]}, FileFormatError, "expected 'scale' of 96 bytes, 'field' of 768"),
+        ({"format": "p2", "parts": [P2[0], P2[1] | {"bytes": 700}]}, FileFormatError, "'field' of 700 bytes"),
+        ({"format": "p3", "parts": P2}, FileFormatError, "'plane1' of 384 bytes"),
     ],
 )
 def test_packed_parts_that_are_not_those_of_the_format(
