@@ -1,0 +1,126 @@
+// aarch64 NEON: 16 lanes are four registers. What each function means: simd/scalar.h.
+// The dots follow in simd/neon.h or simd/neon_dotprod.h.
+constexpr int kFloatRows = 2, kFloatTokens = 2, kFloatRowsOfOne = 4, kAttentionRows = 2, kAttentionVectors = 2;
+constexpr int kPrefetchBytes = 1024;
+
+struct f32x16 {
+  float32x4_t q[4];
+};
+struct i32x16 {
+  int32x4_t q[4];
+};
+struct Bytes {
+  uint8x16_t q[4];
+};
+
+// The same for the four registers.
+#define EDGERT_EACH(type, expression) \
+  type r;                             \
+  for (int i = 0; i < 4; ++i) r.q[i] = (expression); \
+  return r
+
+// ---- float32, 16 lanes
+static inline f32x16 splat(float value) { EDGERT_EACH(f32x16, vdupq_n_f32(value)); }
+static inline f32x16 zero() { return splat(0.0f); }
+static inline f32x16 load(const float* p) { EDGERT_EACH(f32x16, vld1q_f32(p + 4 * i)); }
+static inline void store(float* p, f32x16 a) {
+  for (int i = 0; i < 4; ++i) vst1q_f32(p + 4 * i, a.q[i]);
+}
+static inline f32x16 add(f32x16 a, f32x16 b) { EDGERT_EACH(f32x16, vaddq_f32(a.q[i], b.q[i])); }
+static inline f32x16 sub(f32x16 a, f32x16 b) { EDGERT_EACH(f32x16, vsubq_f32(a.q[i], b.q[i])); }
+static inline f32x16 mul(f32x16 a, f32x16 b) { EDGERT_EACH(f32x16, vmulq_f32(a.q[i], b.q[i])); }
+static inline f32x16 div(f32x16 a, f32x16 b) { EDGERT_EACH(f32x16, vdivq_f32(a.q[i], b.q[i])); }
+static inline f32x16 fma(f32x16 a, f32x16 b, f32x16 c) { EDGERT_EACH(f32x16, vfmaq_f32(c.q[i], a.q[i], b.q[i])); }
+// By comparison: the minimum and maximum instructions treat NaN in another way.
+static inline f32x16 min(f32x16 a, f32x16 b) {
+  EDGERT_EACH(f32x16, vbslq_f32(vcltq_f32(a.q[i], b.q[i]), a.q[i], b.q[i]));
+}
+static inline f32x16 max(f32x16 a, f32x16 b) {
+  EDGERT_EACH(f32x16, vbslq_f32(vcgtq_f32(a.q[i], b.q[i]), a.q[i], b.q[i]));
+}
+static inline f32x16 select_less(f32x16 a, f32x16 b, f32x16 x, f32x16 y) {
+  EDGERT_EACH(f32x16, vbslq_f32(vcltq_f32(a.q[i], b.q[i]), x.q[i], y.q[i]));
+}
+static inline f32x16 load_f16(const std::uint16_t* p) {
+  EDGERT_EACH(f32x16, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i))));
+}
+static inline f32x16 load_bf16(const std::uint16_t* p) {
+  EDGERT_EACH(f32x16, vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 4 * i), 16)));
+}
+static inline void store_f16(std::uint16_t* p, f32x16 a) {
+  for (int i = 0; i < 4; ++i) vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(a.q[i])));
+}
+static inline float sum_lanes(f32x16 a) {
+  const float32x4_t four = vaddq_f32(vaddq_f32(a.q[0], a.q[2]), vaddq_f32(a.q[1], a.q[3]));
+  const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
+  return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
+}
+static inline float max_lanes(f32x16 a) {
+  return vmaxvq_f32(vmaxq_f32(vmaxq_f32(a.q[0], a.q[2]), vmaxq_f32(a.q[1], a.q[3])));
+}
+
+// ---- int32, 16 lanes
+static inline i32x16 splat_int(std::int32_t value) { EDGERT_EACH(i32x16, vdupq_n_s32(value)); }
+static inline i32x16 bits(f32x16 a) { EDGERT_EACH(i32x16, vreinterpretq_s32_f32(a.q[i])); }
+static inline f32x16 from_bits(i32x16 a) { EDGERT_EACH(f32x16, vreinterpretq_f32_s32(a.q[i])); }
+static inline i32x16 add(i32x16 a, i32x16 b) { EDGERT_EACH(i32x16, vaddq_s32(a.q[i], b.q[i])); }
+static inline i32x16 sub(i32x16 a, i32x16 b) { EDGERT_EACH(i32x16, vsubq_s32(a.q[i], b.q[i])); }
+static inline i32x16 mul(i32x16 a, i32x16 b) { EDGERT_EACH(i32x16, vmulq_s32(a.q[i], b.q[i])); }
+static inline i32x16 max(i32x16 a, i32x16 b) { EDGERT_EACH(i32x16, vmaxq_s32(a.q[i], b.q[i])); }
+static inline i32x16 and_int(i32x16 a, std::int32_t mask) { EDGERT_EACH(i32x16, vandq_s32(a.q[i], vdupq_n_s32(mask))); }
+template <int kShift>
+static inline i32x16 shift_left(i32x16 a) {
+  EDGERT_EACH(i32x16, vshlq_n_s32(a.q[i], kShift));
+}
+static inline f32x16 to_float(i32x16 a) { EDGERT_EACH(f32x16, vcvtq_f32_s32(a.q[i])); }
+static inline i32x16 load_u8(const std::uint8_t* p) {
+  const uint8x16_t v = vld1q_u8(p);
+  const uint16x8_t low = vmovl_u8(vget_low_u8(v)), high = vmovl_u8(vget_high_u8(v));
+  return {{vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(low))), vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(low))),
+           vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(high))),
+           vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(high)))}};
+}
+static inline i32x16 load_s8(const std::uint8_t* p) {
+  const int8x16_t v = vreinterpretq_s8_u8(vld1q_u8(p));
+  const int16x8_t low = vmovl_s8(vget_low_s8(v)), high = vmovl_s8(vget_high_s8(v));
+  return {{vmovl_s16(vget_low_s16(low)), vmovl_s16(vget_high_s16(low)), vmovl_s16(vget_low_s16(high)),
+           vmovl_s16(vget_high_s16(high))}};
+}
+static inline void store_low_bytes(std::int8_t* p, i32x16 a) {
+  const int16x8_t low = vcombine_s16(vmovn_s32(a.q[0]), vmovn_s32(a.q[1]));
+  const int16x8_t high = vcombine_s16(vmovn_s32(a.q[2]), vmovn_s32(a.q[3]));
+  vst1q_s8(p, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+}
+static inline std::int32_t sum_lanes(i32x16 a) {
+  return vaddvq_s32(vaddq_s32(vaddq_s32(a.q[0], a.q[1]), vaddq_s32(a.q[2], a.q[3])));
+}
+static inline std::int32_t max_lanes(i32x16 a) {
+  return vmaxvq_s32(vmaxq_s32(vmaxq_s32(a.q[0], a.q[1]), vmaxq_s32(a.q[2], a.q[3])));
+}
+
+// ---- bytes
+static inline Bytes load_bytes(const std::uint8_t* p) { EDGERT_EACH(Bytes, vld1q_u8(p + 16 * i)); }
+static inline void store_bytes(std::uint8_t* p, Bytes a) {
+  for (int i = 0; i < 4; ++i) vst1q_u8(p + 16 * i, a.q[i]);
+}
+template <int kShift, int kMask>
+static inline uint8x16_t take(uint8x16_t a) {
+  if constexpr (kShift > 0) a = vshrq_n_u8(a, kShift);
+  if constexpr (kShift < 0) a = vshlq_n_u8(a, -kShift);
+  if constexpr (kShift > 0) {
+    if constexpr (kMask == (0xff >> kShift)) return a;  // the shift has cleared the rest
+  }
+  return vandq_u8(a, vdupq_n_u8(kMask));
+}
+template <int kShift, int kMask>
+static inline Bytes take(Bytes a) {
+  EDGERT_EACH(Bytes, (take<kShift, kMask>(a.q[i])));
+}
+static inline Bytes or_bytes(Bytes a, Bytes b) { EDGERT_EACH(Bytes, vorrq_u8(a.q[i], b.q[i])); }
+static inline int8x16_t broadcast_quad(const std::int8_t* quad) {
+  std::int32_t four;
+  __builtin_memcpy(&four, quad, 4);
+  return vreinterpretq_s8_s32(vdupq_n_s32(four));
+}
+static inline Bytes signed_bytes(Bytes a) { return a; }
+static inline i32x16 signed_start(std::int32_t) { return splat_int(0); }
