@@ -20,6 +20,7 @@ from edgert.quant.format import FormatSpec
 
 # Left in checkpoints by old versions of transformers; the values follow from the configuration.
 _UNUSED_BUFFERS = re.compile(r".*\.rotary_emb\.inv_freq")
+_SPECS: dict[str, FormatSpec] = {name: formats.get(name).spec for name in formats.names()}
 _EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
 
 
@@ -54,7 +55,7 @@ class WeightSource:
             return [(entry.file, part.offset, part.length) for part in entry.parts]
         if self.is_vector:
             return [(entry.file, entry.offset, entry.length)]
-        row = formats.row_bytes(formats.get(entry.format).spec, self.cols)
+        row = formats.row_bytes(_SPECS[entry.format], self.cols)
         first = self.first_row + (self.index or 0) * (entry.shape[-2] if self.index is not None else 0)
         return [(entry.file, entry.offset + first * row, self.rows * row)]
 
@@ -133,12 +134,12 @@ def _source(checkpoint: Checkpoint, spec: WeightSpec, place: TensorPlace, entry:
 def _check_format(path: Path, spec: WeightSpec, entry: TensorEntry) -> None:
     """The core must know the format, and the bytes must be those of the shape."""
     what = f"{path}: tensor {entry.name!r}"
-    known = [name for name in formats.names() if _can_hold(formats.get(name).spec, spec, bool(entry.parts))]
-    if entry.format not in known:
+    found = _SPECS.get(entry.format)
+    if found is None or not _can_hold(found, spec, bool(entry.parts)):
+        known = [name for name, known in _SPECS.items() if _can_hold(known, spec, bool(entry.parts))]
         raise UnsupportedFormatError(
             f"{what}: found type {entry.format[:40]}, expected one of {', '.join(known)}; use the model in one of these"
         )
-    found = formats.get(entry.format).spec
     if not entry.parts:
         formats.row_bytes(found, spec.cols or 1)  # raises where the columns do not fill whole blocks
         return
