@@ -33,17 +33,19 @@ def run_app(arguments: list[str]) -> int:
     """Runs the command line; returns its exit code. A wrong option is shown on stderr and gives 2."""
     command = typer.main.get_command(make_app())
     try:
-        result = command.main(arguments, prog_name="edgert", standalone_mode=False)
+        with command.make_context("edgert", arguments) as context:
+            command.invoke(context)
     except typer.Abort:
         raise KeyboardInterrupt from None
     except Exception as error:
-        # The parser's errors; their class lies in click, or inside newer versions of typer.
-        show, code = getattr(error, "show", None), getattr(error, "exit_code", None)
-        if show is None or not isinstance(code, int):
+        # The parser's errors and `typer.Exit`; their classes lie in click, or inside newer versions of typer.
+        code = getattr(error, "exit_code", None)
+        if not isinstance(code, int):
             raise
-        show()
+        if show := getattr(error, "show", None):
+            show()
         return code
-    return result if isinstance(result, int) else 0
+    return 0
 
 
 def _show_version(is_asked: bool) -> None:

@@ -58,7 +58,7 @@ def run(
       cat notes.txt | edgert run model.gguf "Summarise this:"
     """
     model, prompt = split_arguments(first, second, model, prompt)
-    text = join_prompt(prompt, read_pipe())
+    text = join_prompt(prompt, read_pipe(), taken_for_model=first if first == model else None)
     flags = options.SamplingFlags(
         max_tokens=max_tokens,
         temperature=temperature,
@@ -116,11 +116,15 @@ def _exists(argument: str) -> bool:
         return False  # too long for a name, or with a null in it
 
 
-def join_prompt(prompt: str | None, piped: str | None) -> str:
+def join_prompt(prompt: str | None, piped: str | None, *, taken_for_model: str | None = None) -> str:
     """The prompt, then what was piped in."""
     parts = [part for part in (prompt, piped) if part]
     if not parts:
-        raise UsageError('prompt: found none, expected a text; give it as an argument, by -p "..." or through a pipe')
+        hint = f"; {taken_for_model!r} was taken for the model: if it is the prompt, give it with -p"
+        raise UsageError(
+            'prompt: found none, expected a text; give it as an argument, by -p "..." or through a pipe'
+            + (hint if taken_for_model is not None else "")
+        )
     return "\n".join(parts)
 
 

@@ -1,0 +1,105 @@
+"""chat through a pipe, bench, doctor, convert, help."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import edgert
+from edgert.cli.bench import thread_list
+from edgert.errors import UsageError
+from edgert.llm import DEFAULT_MODEL
+
+from .conftest import Run
+
+
+def test_chat_through_a_pipe_keeps_the_conversation(edgert_run: Run) -> None:
+    done = edgert_run("chat", "--stats", piped="Hello\n\nWhat is your name?\n/exit\nnever\n")
+    assert done.returncode == 0
+    answers = done.stdout.splitlines()
+    assert len(answers) == 2
+    assert "reused" in done.stderr.splitlines()[-1]
+    with edgert.load() as llm:
+        messages = [{"role": "user", "content": "Hello"}]
+        assert llm.chat(messages, temperature=0).text == answers[0]
+        messages += [{"role": "assistant", "content": answers[0]}, {"role": "user", "content": "What is your name?"}]
+        assert llm.chat(messages, temperature=0).text == answers[1]
+
+
+def test_chat_begins_anew_after_clear(edgert_run: Run) -> None:
+    done = edgert_run("chat", "--stats", piped="Hello\n/clear\nHello\n")
+    first, second = done.stdout.splitlines()
+    assert first == second
+    assert "reused" not in done.stderr
+
+
+def test_chat_ends_with_its_input(edgert_run: Run) -> None:
+    assert edgert_run("chat", piped="").returncode == 0
+    assert edgert_run("chat", "model.gguf", piped="hi\n").returncode == 1
+
+
+def test_bench(edgert_run: Run) -> None:
+    done = edgert_run("bench", str(DEFAULT_MODEL), "-t", "1,2", "-p", "64", "-n", "8", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert [row["threads"] for row in result["rows"]] == [1, 2]
+    for row in result["rows"]:
+        assert row["prefill_tokens_per_s"] > 0
+        assert row["decode_gb_per_s"] == pytest.approx(row["decode_tokens_per_s"] * result["token_bytes"] / 1e9)
+        assert row["share"] == pytest.approx(row["decode_gb_per_s"] / row["bandwidth_gb_per_s"])
+    shown = edgert_run("bench", "-t", "1", "-p", "16", "-n", "4")
+    assert "share" in shown.stdout
+
+
+@pytest.mark.parametrize("text", ["0", "a", "1,,2", "-1", ""])
+def test_bench_refuses_thread_counts_that_are_none(text: str) -> None:
+    with pytest.raises(UsageError, match="-t: found"):
+        thread_list(text)
+
+
+def test_doctor(edgert_run: Run, tmp_path: Path) -> None:
+    done = edgert_run("doctor", "--json", "--disk", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    profile = json.loads(done.stdout)
+    assert profile["isa"] in [level["name"] for level in profile["isa_levels"]]
+    assert profile["bandwidth_gb_per_s"]["1"] > 0
+    assert {"p4", "q8_0", "f32"} <= profile["kernels"].keys()
+    assert list(tmp_path.iterdir()) == []
+    shown = edgert_run("doctor", "--disk", str(tmp_path), isa="scalar")
+    assert "scalar; usable:" in shown.stdout
+    assert edgert_run("doctor", "--disk", "nowhere").returncode == 1
+
+
+def test_convert_then_run(edgert_run: Run, tmp_path: Path) -> None:
+    done = edgert_run("convert", str(DEFAULT_MODEL), "copy")
+    if done.returncode:
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+    assert edgert_run("convert", "nowhere", "copy2").returncode == 1
+    refused = edgert_run("convert", str(DEFAULT_MODEL), "copy3", "-q", "p4", "--q-bits", "4")
+    assert refused.returncode == 1
+    assert "found both" in refused.stderr
+    assert not (tmp_path / "copy3").exists()
+
+
+@pytest.mark.parametrize("name", ["run", "chat", "convert", "bench", "doctor"])
+def test_each_help_has_a_line_an_example_and_options(edgert_run: Run, name: str) -> None:
+    done = edgert_run(name, "--help")
+    assert done.returncode == 0
+    assert f"Usage: edgert {name}" in done.stdout
+    assert f"    edgert {name}" in done.stdout or f"| edgert {name}" in done.stdout
+    assert "Example" in done.stdout
+    assert "Options:" in done.stdout
+
+
+def test_version_and_no_command(edgert_run: Run) -> None:
+    assert edgert_run("--version").stdout == f"edgert {edgert.__version__}\n"
+    assert "Commands:" in edgert_run().stdout + edgert_run().stderr
+
+
+def test_help_into_a_closed_pipe(command: list[str]) -> None:
+    line = " ".join(f"'{part}'" for part in command)
+    done = subprocess.run(["sh", "-c", f"{line} run --help | head -n 1"], capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("Usage")
+    assert done.stderr == ""
