@@ -142,8 +142,7 @@ struct PySpan {
   }
 };
 
-py::array step(py::object self, const std::vector<const PySpan*>& py_spans) {
-  Runtime& runtime = self.cast<Runtime&>();
+py::array step(Runtime& runtime, const std::vector<const PySpan*>& py_spans) {
   std::vector<Span> spans;
   for (const PySpan* span : py_spans) spans.push_back(span->view());
   Logits logits;
@@ -151,10 +150,13 @@ py::array step(py::object self, const std::vector<const PySpan*>& py_spans) {
     const py::gil_scoped_release release;
     logits = runtime.step(spans);
   }
+  auto owner = std::make_unique<std::shared_ptr<const Memory>>(logits.memory);
+  const py::capsule base(owner.get(), [](void* p) { delete static_cast<std::shared_ptr<const Memory>*>(p); });
+  owner.release();
   const auto stride = static_cast<py::ssize_t>(logits.stride * static_cast<std::int64_t>(sizeof(float)));
   py::array out(py::dtype::of<float>(),
                 std::vector<py::ssize_t>{static_cast<py::ssize_t>(logits.num_rows), logits.vocab_size},
-                std::vector<py::ssize_t>{stride, sizeof(float)}, logits.values, self);
+                std::vector<py::ssize_t>{stride, sizeof(float)}, logits.values, base);
   out.attr("setflags")(py::arg("write") = false);
   return out;
 }

@@ -113,12 +113,12 @@ Logits Runtime::step(std::span<const Span> spans) {
                             std::to_string(pages));
   const std::int64_t stride = executor_->logits_stride();
   const auto logits_bytes = static_cast<std::size_t>(num_logits * stride * std::int64_t{sizeof(float)});
-  if (logits_.num_bytes() < logits_bytes) logits_ = Memory(logits_bytes);
+  if (logits_->num_bytes() < logits_bytes) logits_ = std::make_shared<Memory>(logits_bytes);
   for (const Span& span : spans) kv_->reserve(span.sequence, static_cast<std::int32_t>(span.tokens.size()));
   lay_out(spans);
-  executor_->run(logits_.as<float>());
+  executor_->run(logits_->as<float>());
   for (const Span& span : spans) kv_->commit(span.sequence, static_cast<std::int32_t>(span.tokens.size()));
-  return {logits_.as<float>(), num_logits, stride, vocab_size()};
+  return {logits_, logits_->as<float>(), num_logits, stride, vocab_size()};
 }
 
 }  // namespace edgert

@@ -18,8 +18,9 @@ struct RuntimeOptions {
   std::int64_t kv_budget_bytes = 0;
 };
 
-// Rows of float32 logits, valid until the next step.
+// Rows of float32 logits. The next step overwrites them; `memory` keeps the address valid.
 struct Logits {
+  std::shared_ptr<const Memory> memory;
   const float* values = nullptr;
   std::int64_t num_rows = 0, stride = 0;
   std::int32_t vocab_size = 0;
@@ -55,7 +56,7 @@ class Runtime {
   std::int32_t embedding_rows_ = 0;
   std::unique_ptr<KVStore> kv_;
   std::unique_ptr<Executor> executor_;
-  Memory logits_;
+  std::shared_ptr<Memory> logits_ = std::make_shared<Memory>();
 };
 
 }  // namespace edgert

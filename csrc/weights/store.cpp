@@ -15,6 +15,7 @@ namespace edgert {
 namespace {
 
 constexpr std::int64_t kMaxDimension = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 48;  // far above any file; products of bytes cannot overflow
 constexpr std::int64_t kTaskBytes = std::int64_t{4} << 20;
 constexpr std::int64_t kPartAlignment = 64;
 
@@ -63,6 +64,9 @@ WeightId WeightStore::add(const WeightRequest& request) {
   if (request.rows < 1 || request.rows >= kMaxDimension || request.cols < 0 || request.cols >= kMaxDimension)
     fail("found shape " + std::to_string(request.rows) + " x " + std::to_string(request.cols) +
          ", expected 1 to 2^31 - 1");
+  if (request.cols > 0 && request.rows > kMaxElements / request.cols)
+    fail("found " + std::to_string(request.rows) + " x " + std::to_string(request.cols) +
+         " elements, expected at most 2^48");
   const FormatSpec& s = spec(request.format);
   const bool is_vector = request.cols == 0;
   if (is_vector && !s.is_float) fail(std::string("found a vector in ") + s.name + ", expected f32, f16 or bf16");

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edgert import _core
+from core.tiny_model import VOCAB, make_model, open_runtime, reference_logits
 from numpy.typing import NDArray
 
-from core.tiny_model import VOCAB, make_model, open_runtime, reference_logits
+from edgert import _core
 
 Floats = NDArray[np.float32]
 

@@ -7,8 +7,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from edgert import _core
 from numpy.typing import NDArray
+
+from edgert import _core
 
 NO_HISTORY = np.empty(0, np.int32)
 

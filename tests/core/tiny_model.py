@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
+
 from edgert import _core
 from edgert.graph import Graph, RopeSpec
-from numpy.typing import NDArray
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCAB, LAYERS = 40, 4, 2, 12, 56, 61, 2
 THETA = 10000.0
