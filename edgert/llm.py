@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from edgert.engine.cost import token_bytes
 from edgert.engine.opening import LoadOptions, OpenModel, Progress, open_engine
 from edgert.engine.output import Completion, complete
 from edgert.engine.params import SamplingOptions, SamplingParams, sampling_params
-from edgert.engine.prompts import Prompt, check_prompt_length, is_batch, prompt_tokens, require_tokenizer
+from edgert.engine.prompts import Prompt, as_batch, check_prompt_length, prompt_tokens, require_tokenizer
 from edgert.engine.sequence import MAX_UNREAD_CHUNKS, Generation, Scoring
 from edgert.engine.stream import ChunkStream
 
@@ -171,9 +171,10 @@ class LLM:
         NumericError, OutOfMemoryError.
         """
         params = sampling_params("generate", sampling)
-        if not is_batch(prompt):
-            return self._complete([self._prompt(prompt)], params)[0]
-        return self._complete([self._prompt(one) for one in prompt], params)
+        prompts = as_batch(prompt)
+        if prompts is None:
+            return self._complete([self._prompt(cast(Prompt, prompt))], params)[0]
+        return self._complete([self._prompt(one) for one in prompts], params)
 
     def stream(self, prompt: Prompt, **sampling: Unpack[SamplingOptions]) -> ChunkStream:
         """As `generate`, token by token: an iterator of one chunk for each generated token.

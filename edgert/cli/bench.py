@@ -37,6 +37,16 @@ class BenchRow:
     share: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchedModel:
+    """What was measured; token_bytes are the bytes of weights that decoding a token reads."""
+
+    model: str
+    architecture: str
+    isa: str
+    token_bytes: int
+
+
 def bench(
     path: Annotated[
         str | None, typer.Argument(metavar="MODEL", help="GGUF file, Hugging Face folder or edgert folder.")
@@ -63,20 +73,16 @@ def bench(
     for name, value, low in (("-p", prompt_tokens, 1), ("-n", max_tokens, 2)):
         if value < low:
             raise UsageError(f"{name}: found {value}, expected at least {low}")
-    rows = []
-    title = {}
+    results = []
     for count in counts:
         with StatusLine(lambda count=count: f"measuring with {count} threads"):  # type: ignore[misc]
-            row, title = _measure(opened, count, prompt_tokens, max_tokens)
-        rows.append(row)
+            results.append(_measure(opened, count, prompt_tokens, max_tokens))
+    subject, rows = results[0][0], [row for _, row in results]
     if as_json:
-        print(
-            json.dumps(
-                {**title, "prompt_tokens": prompt_tokens, "max_tokens": max_tokens, "rows": [asdict(r) for r in rows]}
-            )
-        )
+        result = {"prompt_tokens": prompt_tokens, "max_tokens": max_tokens, "rows": [asdict(row) for row in rows]}
+        print(json.dumps(asdict(subject) | result))
         return
-    print(f"{title['model']}: {title['architecture']}, {title['token_bytes'] / 1e6:.1f} MB a token, {title['isa']}")
+    print(f"{subject.model}: {subject.architecture}, {subject.token_bytes / 1e6:.1f} MB a token, {subject.isa}")
     print(f"{'threads':>7} {'prefill tok/s':>14} {'decode tok/s':>13} {'GB/s':>7} {'of bandwidth':>13} {'share':>6}")
     for row in rows:
         print(
@@ -92,25 +98,20 @@ def thread_list(text: str | None) -> list[int]:
 
     if text is None:
         return thread_counts(default_threads())
-    counts = [int(word) if word.strip().isdigit() else 0 for word in text.split(",")]
+    counts = [int(word) if word.strip().isdecimal() else 0 for word in text.split(",")]
     if not counts or min(counts) < 1:
         raise UsageError(f"-t: found {text!r}, expected numbers of at least 1 with commas between them, such as 1,2")
     return counts
 
 
-def _measure(
-    path: Path | None, threads: int, prompt_tokens: int, max_tokens: int
-) -> tuple[BenchRow, dict[str, object]]:
+def _measure(path: Path | None, threads: int, prompt_tokens: int, max_tokens: int) -> tuple[BenchedModel, BenchRow]:
     from edgert.device.bandwidth import measure_bandwidth
     from edgert.llm import load
 
     with load(path, threads=threads, context=prompt_tokens + max_tokens) as llm:
-        title: dict[str, object] = {
-            "model": str(llm.path),
-            "architecture": llm.architecture,
-            "isa": llm.isa,
-            "token_bytes": llm.token_bytes,
-        }
+        subject = BenchedModel(
+            model=str(llm.path), architecture=llm.architecture, isa=llm.isa, token_bytes=llm.token_bytes
+        )
         _rates(llm, WARM_UP_TOKENS, WARM_UP_TOKENS)
         bandwidths = [measure_bandwidth(threads)]
         rates = []
@@ -128,7 +129,7 @@ def _measure(
             bandwidth_gb_per_s=bandwidth,
             share=decode_gb / bandwidth,
         )
-    return row, title
+    return subject, row
 
 
 def _rates(llm: LLM, prompt_tokens: int, max_tokens: int) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
@@ -103,7 +103,7 @@ def sampling_options(
         value = getattr(flags, field.name)
         if value is not None:
             options[field.name] = value
-    return SamplingOptions(**options)  # type: ignore[typeddict-item]
+    return cast(SamplingOptions, options)
 
 
 def model_path(model: str | None) -> Path | None:

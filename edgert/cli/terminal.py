@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from edgert.engine.output import Timings
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 0.5
 REFRESH_S = 0.1
 _CLEAR_LINE = "\r\x1b[K"
+_Line = TypeVar("_Line", bound="StatusLine")
 
 
 def notice(text: str) -> None:
@@ -35,7 +36,7 @@ class StatusLine:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> StatusLine:
+    def __enter__(self: _Line) -> _Line:
         if sys.stderr.isatty():
             self._thread = threading.Thread(target=self._show, daemon=True)
             self._thread.start()

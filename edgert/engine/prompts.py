@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,13 @@ from edgert.tokenizer import Tokenizer
 Prompt: TypeAlias = "str | Sequence[int] | NDArray[np.integer]"
 
 
-def is_batch(prompt: Prompt | Sequence[Prompt]) -> bool:
-    """Whether this is a list of prompts: texts or lists of ids, rather than one text or one list of ids."""
-    if isinstance(prompt, str):
-        return False
+def as_batch(prompt: Prompt | list[str] | list[list[int]]) -> list[Prompt] | None:
+    """The prompts of a list of texts, or of lists of ids; None for a single prompt."""
     if isinstance(prompt, np.ndarray):
-        return prompt.ndim > 1
-    return len(prompt) > 0 and isinstance(prompt[0], str | list | tuple | np.ndarray)
+        return list(prompt) if prompt.ndim > 1 else None
+    if isinstance(prompt, str) or len(prompt) == 0 or not isinstance(prompt[0], str | list | tuple | np.ndarray):
+        return None
+    return cast("list[Prompt]", list(prompt))
 
 
 def prompt_tokens(prompt: Prompt, tokenizer: Tokenizer | None, *, vocab_size: int) -> NDArray[np.int32]:
