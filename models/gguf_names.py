@@ -160,7 +160,8 @@ def _vocab_size(header: GgufHeader, r: ConfigReader) -> int:
     shape = header.shapes.get("token_embd.weight", ())
     if len(shape) == 2:
         return shape[0]
-    return r.integer("vocab_size", default=len(header.metadata.get("tokenizer.ggml.tokens", ())))
+    tokens = ConfigReader(header.metadata, header.source).strings("tokenizer.ggml.tokens")
+    return r.integer("vocab_size", default=len(tokens))
 
 
 def _rope_scaling(header: GgufHeader, r: ConfigReader, context_length: int) -> dict[str, Any]:

@@ -140,3 +140,34 @@ def test_index_json(folder: Path) -> None:
     index = {"metadata": {"total_size": 1}, "weight_map": dict.fromkeys(names, "a.safetensors")}
     raw = json.dumps(index, indent=1).encode()
     run(folder / "model.safetensors.index.json", lambda rng: mutated_json(rng, raw), folder)
+
+
+def test_our_folder(folder: Path) -> None:
+    """Mutations of the description inside the header's metadata, with the rest of the header whole."""
+    path = folder / "model.safetensors"
+    raw = path.read_bytes()
+    length = struct.unpack_from("<Q", raw)[0]
+    header = json.loads(raw[8 : 8 + length])
+    name = "model.layers.0.self_attn.o_proj.weight"
+    end = len(raw) - 8 - length
+    parts = {f"{name}#scale": [end, end + 96], f"{name}#field": [end + 96, end + 864]}
+    header |= {key: {"dtype": "U8", "shape": [b - a], "data_offsets": [a, b]} for key, (a, b) in parts.items()}
+    header["old"] = header.pop(name)
+    described = {
+        name: {
+            "format": "p2",
+            "shape": header["old"]["shape"],
+            "role": "attn_o",
+            "parts": [{"name": key.split("#")[1], "tensor": key, "checksum": "crc32:00000000"} for key in parts],
+        },
+        "model.norm.weight": {"format": "f32", "shape": header["model.norm.weight"]["shape"], "parts": []},
+    }
+    inner = json.dumps(described).encode()
+
+    def write(rng: random.Random) -> bytes:
+        text = mutated_json(rng, inner).decode("utf-8", "replace")
+        metadata = {"edgert.format_version": "1", "edgert.tensors": text}
+        changed = json.dumps({"__metadata__": metadata} | header).encode()
+        return struct.pack("<Q", len(changed)) + changed + raw[8 + length :] + b"\0" * 864
+
+    run(path, write, folder)

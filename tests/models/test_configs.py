@@ -225,6 +225,8 @@ def test_gguf_config_follows_the_tensors_that_are_there() -> None:
     assert (config["attention_bias"], config["mlp_bias"]) == (True, True)
     assert from_gguf(shapes={"output.weight": (90, 48)})["vocab_size"] == 90
     assert from_gguf(shapes={"output.weight": (90, 48)}, keys={"vocab_size": 95})["vocab_size"] == 95
+    with pytest.raises(ConfigError, match=r"tokenizer\.ggml\.tokens: found 7, expected a list of strings"):
+        from_gguf(shapes={}, **{"tokenizer.ggml.tokens": 7})
 
 
 @pytest.mark.parametrize(
