@@ -7,9 +7,16 @@
 namespace edgert {
 namespace {
 
-// Strips that a thread takes at a time: several chunks a thread, so that a slow core does not hold up the rest.
-std::int32_t strips_per_chunk(std::int32_t strips, int num_threads) {
-  return std::max(1, std::min(64, strips / (num_threads * 6)));
+constexpr std::int64_t kChunkBytes = 16 << 10;
+
+// Strips that a thread takes at a time: many chunks a thread, so that the last ones end together, but none so small
+// that taking it costs more than computing it.
+std::int32_t strips_per_chunk(const WeightView& w, int num_threads) {
+  if (num_threads == 1) return w.strips;
+  std::int64_t strip_bytes = 1;
+  for (int p = 0; p < spec(w.format).num_parts; ++p) strip_bytes += part_bytes(w.format, p, kStripRows, w.cols);
+  const auto smallest = static_cast<std::int32_t>((kChunkBytes + strip_bytes - 1) / strip_bytes);
+  return std::max({1, std::min(smallest, w.strips / num_threads), w.strips / (num_threads * 16)});
 }
 
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
@@ -222,8 +229,7 @@ void Executor::linear(const Step& step, std::size_t index) {
   LinearOutput y{.y = row(step.out, 0), .stride = stride(step.out)};
   if (node.weights.size() == 2) y.bias = reinterpret_cast<const float*>(store_.pin(node.weights[1]).parts[0]);
   const auto kernel = kernels_.linear[static_cast<int>(weight.view().format)];
-  const std::int32_t strips = weight.view().strips;
-  for_chunks(index, strips, strips_per_chunk(strips, pool_.num_threads()), false,
+  for_chunks(index, weight.view().strips, strips_per_chunk(weight.view(), pool_.num_threads()), false,
              [&](std::int32_t begin, std::int32_t end) { kernel(weight.view(), x, y, begin, end); });
 }
 
