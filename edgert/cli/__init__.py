@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -22,6 +23,9 @@ def run_command(arguments: list[str]) -> int:
     try:
         from edgert.cli.app import run_app
 
+        # What the terminal's encoding cannot show must not end an answer.
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")
         code = run_app(arguments)
         sys.stdout.flush()
         return code

@@ -59,11 +59,13 @@ def chat(
         ignore_eos=ignore_eos,
     )
     from edgert.cli.answers import open_model
+    from edgert.engine.prompts import require_tokenizer
 
     with open_model(options.model_path(path or model), threads=threads, context=context) as llm:
         sampling = options.sampling_options(flags, llm.generation_config, default_max_tokens=-1)
         if sys.stdin.isatty():
             notice(HELP)
+        require_tokenizer(llm.tokenizer)
         if llm.chat_template.is_plain:
             notice("the model has no chat template: using a plain one, so answers may not fit")
         Conversation(llm, sampling, system=system, shows_stats=stats).run()
@@ -94,7 +96,11 @@ class Conversation:
             elif text in ("/help", "/?"):
                 notice(HELP)
             elif text:
-                self._answer(line)
+                try:
+                    self._answer(line)
+                except KeyboardInterrupt:  # just before the first token, or just behind the last
+                    if not self._is_terminal:
+                        raise
 
     def _read(self) -> str | None:
         """The next line; None when there is none any more."""
@@ -139,7 +145,11 @@ class Conversation:
         if not "".join(pieces[-1:]).endswith("\n"):
             show_text("\n")
         self._messages.append({"role": "assistant", "content": "".join(pieces)})
-        if self._shows_stats and timings is not None:
+        if timings is None:
+            return
+        if timings.prompt_tokens + timings.generated_tokens >= self._llm.context:
+            notice(f"the context of {self._llm.context} tokens is full: /clear begins a new conversation")
+        if self._shows_stats:
             show_timings(timings)
 
 

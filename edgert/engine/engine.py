@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 # An older request whose consumer reads nothing for this long gives its pages to one that is waited for.
 STALL_PATIENCE_S = 0.1
+# A step shall not take much longer, or an interrupt, a progress line and the other requests wait for it.
+STEP_S = 1.0
+# What a first step may hold before its rate is known, and what every later one may.
+MIN_STEP_TOKENS = 64
+MIN_MEASURED_TOKENS = 16
 
 
 class Engine:
@@ -34,6 +39,7 @@ class Engine:
         """batch_tokens: most tokens of a step; cache_prompts: conversations whose keys and values are kept."""
         self._runtime = runtime
         self._batch_tokens = batch_tokens
+        self._step_tokens = min(MIN_STEP_TOKENS, batch_tokens)
         self._cache = PromptCache(runtime, cache_prompts)
         self._turns = Turns()
         self._active: dict[int, Sequence] = {}
@@ -53,10 +59,12 @@ class Engine:
 
     def submit(self, sequence: Sequence) -> None:
         """Takes a request in; its pages are taken when its first tokens are computed."""
-        if self._is_closed:
-            raise UsageError("the model is closed: open it again with edgert.load(...)")
         sequence.key = next(self._keys)
         self._active[sequence.key] = sequence
+        # Looked at afterwards: whoever closes meanwhile has seen this request.
+        if self._is_closed:
+            self._active.pop(sequence.key, None)
+            raise UsageError("the model is closed: open it again with edgert.load(...)")
 
     def next_chunk(self, sequence: Generation) -> Chunk:
         """The next chunk, waiting and stepping as needed. Raises what made the request fail."""
@@ -85,16 +93,20 @@ class Engine:
     def clear_cache(self) -> None:
         """Releases the kept conversations."""
         with self._turns.alone():
-            self._cache.clear()
+            if not self._is_closed:
+                self._cache.clear()
 
     def close(self) -> None:
-        """Fails the requests that run and releases everything, after the step that runs."""
+        """Fails the requests that run and frees the weights, after the step that runs."""
         with self._turns.alone():
+            if self._is_closed:
+                return
             self._is_closed = True
             for sequence in list(self._active.values()):
                 sequence.error = UsageError("the model was closed while this request ran")
             self._release_ended()
-            self._cache.clear()
+            # The runtime holds the weights; streams that somebody keeps hold this engine.
+            del self._cache, self._runtime
 
     def _drive(self, sequence: Sequence, is_ready: Callable[[], bool]) -> None:
         while self._turns.take_unless(is_ready):
@@ -121,7 +133,7 @@ class Engine:
         running = {s.key: s for s in list(self._active.values()) if not s.is_over}
         for sequence in running.values():
             self._open(sequence)
-        plan = plan_step([s.state() for s in running.values()], self._batch_tokens, driver=driver.key)
+        plan = plan_step([s.state() for s in running.values()], self._step_tokens, driver=driver.key)
         plan = self._fit_pages(plan, running, driver)
         if not plan.spans:
             if driver.error is None:
@@ -141,10 +153,12 @@ class Engine:
 
     def _run(self, plan: StepPlan, running: dict[int, Sequence]) -> None:
         self._num_steps += 1
+        started_s = time.perf_counter()
         wanted = [_wanted_rows(span, running[span.key]) for span in plan.spans]
         logits = self._runtime.step(
             [_core_span(span, running[span.key], rows) for span, rows in zip(plan.spans, wanted, strict=True)]
         )
+        self._step_tokens = self._next_step_tokens(plan.num_tokens, time.perf_counter() - started_s)
         first = 0
         for span, rows in zip(plan.spans, wanted, strict=True):
             sequence = running[span.key]
@@ -159,6 +173,13 @@ class Engine:
             first += num_rows
             sequence.num_computed += span.num_tokens
             sequence.stalled_since_s = time.perf_counter() if sequence.is_stalled else None
+
+    def _next_step_tokens(self, num_tokens: int, elapsed_s: float) -> int:
+        """Most tokens of the next step, from how long this one took. The results do not depend on it."""
+        if num_tokens < min(MIN_MEASURED_TOKENS, self._batch_tokens) or elapsed_s <= 0:
+            return self._step_tokens
+        fitting = int(num_tokens / elapsed_s * STEP_S) // MIN_STEP_TOKENS * MIN_STEP_TOKENS
+        return min(self._batch_tokens, max(MIN_STEP_TOKENS, fitting))
 
     def _open(self, sequence: Sequence) -> None:
         """Gives the request a sequence in the core, with the longest kept prefix of its tokens."""

@@ -46,8 +46,8 @@ def plan_step(states: Sequence[SequenceState], batch_tokens: int, *, driver: int
     """Continuous batching: decoding sequences get one token each, prompts share what is left of batch_tokens.
 
     `driver` is the sequence whose consumer waits: it goes first. Then those that were longest without a step, so that
-    with more sequences than batch_tokens each gets its turn. One token is kept for every decoding sequence behind a
-    prompt, as long as a token is left for the prompt itself.
+    with more sequences than batch_tokens each gets its turn. A prompt leaves one token to every decoding sequence behind
+    it, unless it is the first in line and nothing would be left for it.
     """
     waiting = [s for s in states if not s.is_stalled and s.num_tokens > s.num_computed]
     waiting.sort(key=lambda s: (s.key != driver, s.last_step, s.key))
@@ -57,10 +57,11 @@ def plan_step(states: Sequence[SequenceState], batch_tokens: int, *, driver: int
     left = batch_tokens
     for state, decodes in zip(waiting, is_decode, strict=True):
         num_decodes_behind -= decodes
-        if left == 0:
-            break
         wanted = state.num_tokens - state.num_computed
-        granted = min(wanted, max(1, left - num_decodes_behind))
-        spans.append(PlannedSpan(state.key, state.num_computed, granted, granted == wanted))
-        left -= granted
+        # The first in line advances in any case.
+        free = left if decodes else max(left - num_decodes_behind, 0 if spans else 1)
+        granted = min(wanted, free)
+        if granted > 0:
+            spans.append(PlannedSpan(state.key, state.num_computed, granted, granted == wanted))
+            left -= granted
     return StepPlan(tuple(spans))

@@ -27,20 +27,24 @@ class Turns:
     def take_unless(self, is_ready: Callable[[], bool]) -> bool:
         """Waits for the turn and takes it; returns False without it as soon as is_ready()."""
         me = threading.get_ident()
-        with self._locked(me):
-            while not is_ready():
-                # A turn of this thread that was not given back was cut off by an interrupt.
-                if self._holder in (None, me):
-                    self._holder = me
-                    return True
-                self._inside = None
-                self._condition.wait()
+        with self._condition:
+            try:
                 self._inside = me
-            return False
+                while not is_ready():
+                    # A turn of this thread that was not given back was cut off by an interrupt.
+                    if self._holder in (None, me):
+                        self._holder = me
+                        return True
+                    self._inside = None
+                    self._condition.wait()
+                    self._inside = me
+                return False
+            finally:
+                self._inside = None
 
     def give_back(self) -> None:
         """Ends the turn; everyone who waits looks again."""
-        with self._locked(threading.get_ident()):
+        with self._condition:
             self._holder = None
             self._condition.notify_all()
 
@@ -52,12 +56,3 @@ class Turns:
             yield
         finally:
             self.give_back()
-
-    @contextmanager
-    def _locked(self, me: int) -> Iterator[None]:
-        with self._condition:
-            self._inside = me
-            try:
-                yield
-            finally:
-                self._inside = None

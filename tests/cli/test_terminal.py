@@ -72,7 +72,11 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(terminal: Terminal) -> None
     terminal.wait_for("story")
     time.sleep(1)
     terminal.keys("C-c")
-    terminal.wait_for(">>>", 1)
+    terminal.wait_for(">>>", 2)
+    terminal.keys("Hello", "Enter")
+    time.sleep(0.5)
+    terminal.keys("C-c")
+    terminal.wait_for(">>>", 3)
     terminal.keys("/exit", "Enter")
     assert "Traceback" not in terminal.wait_for("exit code 0")
 

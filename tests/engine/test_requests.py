@@ -3,9 +3,14 @@
 import gc
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+import edgert
+from edgert.engine.params import SamplingParams
+from edgert.engine.stream import ChunkStream
 from edgert.errors import EdgertError, OutOfMemoryError, UsageError
 from edgert.llm import LLM
 
@@ -195,27 +200,63 @@ def test_a_stream_that_nobody_reads_gives_up_its_pages(tiny: LLM, load_with_page
 
 def test_kept_conversations_make_room(load_with_pages: Callable[[int], LLM]) -> None:
     with load_with_pages(5) as llm:
-        engine = llm._engine
-        runtime = engine._runtime
-        kept = runtime.open_sequence()
-        stream = llm.stream(list(range(2, 40)) * 3, max_tokens=1)
-        list(stream)
-        runtime.release(kept)
-        from edgert.engine.params import SamplingParams
-        from edgert.engine.prompts import prompt_tokens
-
-        tokens = prompt_tokens(list(range(2, 40)) * 4, None, vocab_size=48)
-        generation = llm._generation(
-            tokens, SamplingParams(max_tokens=2, ignore_eos=True), is_chat=False, max_unread_chunks=None
-        )
-        generation._keeps_prefix = True
-        engine.submit(generation)
-        while engine.next_chunk(generation).finish_reason is None:
-            pass
-        assert llm.kv_bytes > 0
+        tokens = np.array([(5 * i) % 40 + 2 for i in range(150)], dtype=np.int32)
+        params = SamplingParams(max_tokens=2, ignore_eos=True)
+        conversation = llm._generation(tokens, params, is_chat=False, max_unread_chunks=None)
+        conversation._keeps_prefix = True
+        assert len(list(ChunkStream(llm._engine, conversation))) == 2
+        kept_bytes = llm.kv_bytes
+        assert kept_bytes > 0
+        again = llm.generate([*tokens.tolist(), 9], max_tokens=1)
+        assert again.timings.reused_tokens == 150
+        assert llm.kv_bytes == kept_bytes
         assert len(tokens_of(llm, [2] * 200, 20, 1)) == 20
-        llm.clear_cache()
-        assert llm.kv_bytes == 0
+        assert llm.kv_bytes == 0, "it was dropped for a request that needed its pages"
+
+
+def test_a_stream_that_is_collected_inside_a_step_waits_for_nobody(tiny: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = tiny._engine
+    runtime = engine._runtime
+
+    class Collecting:
+        def __getattr__(self, name: str) -> object:
+            return getattr(runtime, name)
+
+        def step(self, spans: object) -> object:
+            gc.collect()
+            return runtime.step(spans)
+
+    class Holder:
+        def __init__(self) -> None:
+            self.stream = tiny.stream(IDS, max_tokens=100, ignore_eos=True)
+            self.myself = self
+            next(self.stream)
+
+    Holder()
+    monkeypatch.setattr(engine, "_runtime", Collecting())
+    assert len(tokens_of(tiny, IDS[:2], 5, 1)) == 5
+    monkeypatch.setattr(engine, "_runtime", runtime)
+    assert tiny.kv_bytes == 0
+
+
+def test_closing_gives_the_memory_back_while_streams_are_kept(tiny_folder: Path) -> None:
+    llm = edgert.load(tiny_folder, threads=1)
+    stream = llm.stream(IDS, max_tokens=100)
+    next(stream)
+    llm.close()
+    assert not hasattr(llm._engine, "_runtime")
+    assert llm.kv_bytes == 0
+    llm.clear_cache()
+    stream.close()
+
+
+def test_a_slow_machine_gets_short_steps(tiny: LLM) -> None:
+    engine = tiny._engine
+    assert engine._step_tokens == 64
+    assert engine._next_step_tokens(64, 0.01) == 512
+    assert engine._next_step_tokens(64, 0.32) == 192
+    assert engine._next_step_tokens(512, 60.0) == 64
+    assert engine._next_step_tokens(1, 60.0) == 64
 
 
 def test_an_error_of_the_core_ends_the_requests_of_its_step(tiny: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
