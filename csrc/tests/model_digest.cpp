@@ -141,7 +141,8 @@ class Model {
       h = add(Op::add, {h, attention(layer, norm(h))}, {}, kHidden);
       h = add(Op::add, {h, layer == 0 ? dense(norm(h)) : experts(norm(h))}, {}, kHidden);
     }
-    graph.output = add(Op::linear, {norm(h)}, {matrix("head", Format::p3, kVocab, kHidden)}, kVocab);
+    h = norm(h);  // a statement of its own: compilers differ in which argument they evaluate first
+    graph.output = add(Op::linear, {h}, {matrix("head", Format::p3, kVocab, kHidden)}, kVocab);
     ThreadPool pool(1);
     store->load(pool, nullptr);
   }
