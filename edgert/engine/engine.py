@@ -18,7 +18,7 @@ from edgert.errors import EdgertError, OutOfMemoryError, UsageError
 if TYPE_CHECKING:
     from edgert._core import Runtime
 
-# An older request whose consumer reads nothing for this long gives its pages to one that is waited for.
+# An older request whose consumer reads nothing for this long gives its pages to younger ones.
 STALL_PATIENCE_S = 0.1
 # A step shall not take much longer, or an interrupt, a progress line and the other requests wait for it.
 STEP_S = 1.0
@@ -133,8 +133,7 @@ class Engine:
         running = {s.key: s for s in list(self._active.values()) if not s.is_over}
         for sequence in running.values():
             self._open(sequence)
-        plan = plan_step([s.state() for s in running.values()], self._step_tokens, driver=driver.key)
-        plan = self._fit_pages(plan, running, driver)
+        plan = self._plan(running, driver)
         if not plan.spans:
             if driver.error is None:
                 time.sleep(STALL_PATIENCE_S / 10)
@@ -190,49 +189,59 @@ class Engine:
         if sequence.last_step < 0:
             sequence.num_reused = sequence.num_computed
 
-    def _fit_pages(self, plan: StepPlan, running: dict[int, Sequence], driver: Sequence) -> StepPlan:
-        """The spans that get pages: the driver's by all means that are fair, others while pages are free."""
-        spans: list[PlannedSpan] = []
-        appends: list[tuple[int, int]] = []
-        for span in plan.spans:
+    def _plan(self, running: dict[int, Sequence], driver: Sequence) -> StepPlan:
+        """The next step. Requests that get no page are passed over, so that others advance and free theirs."""
+        states = [sequence.state() for sequence in running.values()]
+        while True:
+            wanted = plan_step(states, self._step_tokens, driver=driver.key)
+            plan = self._fit_pages(wanted, running)
+            if plan.spans or not wanted.spans:
+                return plan
+            passed_over = {span.key for span in wanted.spans}
+            states = [state for state in states if state.key not in passed_over]
+
+    def _fit_pages(self, plan: StepPlan, running: dict[int, Sequence]) -> StepPlan:
+        """The spans that get pages, the oldest request's first.
+
+        Kept conversations make room for everyone, younger requests for older ones: so the oldest always advances.
+        """
+        appends: dict[int, tuple[int, int]] = {}
+        for span in sorted(plan.spans, key=lambda span: span.key):
             sequence = running[span.key]
-            # A request that was preempted for the driver has no sequence in the core any more.
+            # A request that was preempted for an older one has no sequence in the core any more.
             while sequence.core_id is not None:
                 append = (sequence.core_id, span.num_tokens)
-                if self._runtime.can_reserve([*appends, append]):
-                    spans.append(span)
-                    appends.append(append)
+                if self._runtime.can_reserve([*appends.values(), append]):
+                    appends[span.key] = append
                     break
-                if not self._cache.evict_oldest() and not (sequence is driver and self._preempt_for(driver)):
+                if self._cache.evict_oldest():
+                    continue
+                victim = self._victim(sequence)
+                if victim is None:
+                    if not appends and not any(s.num_computed for s in running.values() if s is not sequence):
+                        sequence.error = _no_page_error(sequence)
                     break
-        return StepPlan(tuple(spans))
+                self._preempt(victim)
+        return StepPlan(tuple(span for span in plan.spans if span.key in appends))
 
-    def _preempt_for(self, driver: Sequence) -> bool:
-        """Takes the pages of one other request, which computes them again later; False if there is none to ask.
-
-        The youngest goes first. An older one keeps its pages unless its consumer has long read nothing. Without any
-        other request, the driver's own is more than the memory holds, and fails.
-        """
-        others = [s for s in self._active.values() if s is not driver and s.core_id is not None and s.num_computed > 0]
-        if not others:
-            driver.error = OutOfMemoryError(
-                f"KV cache: {driver.num_tokens} tokens found no free page, expected room for them; "
-                "open the model with a smaller context"
-            )
-            return False
+    def _victim(self, sequence: Sequence) -> Sequence | None:
+        """Who gives its pages to `sequence`: the youngest after it, or an older one whose consumer reads nothing."""
         patience_ends_s = time.perf_counter() - STALL_PATIENCE_S
         victims = [
             s
-            for s in others
-            if s.key > driver.key or (s.stalled_since_s is not None and s.stalled_since_s < patience_ends_s)
+            for s in list(self._active.values())
+            if s is not sequence
+            and s.core_id is not None
+            and s.num_computed > 0
+            and (s.key > sequence.key or (s.stalled_since_s is not None and s.stalled_since_s < patience_ends_s))
         ]
-        if not victims:
-            return False
-        victim = max(victims, key=lambda s: s.key)
+        return max(victims, key=lambda s: s.key, default=None)
+
+    def _preempt(self, victim: Sequence) -> None:
+        """Takes a request's pages; it computes them again when there is room."""
         core_id, victim.core_id, victim.num_computed = victim.core_id, None, 0
         if core_id is not None:
             self._runtime.release(core_id)
-        return True
 
 
 def _wanted_rows(span: PlannedSpan, sequence: Sequence) -> str:
@@ -244,6 +253,13 @@ def _wanted_rows(span: PlannedSpan, sequence: Sequence) -> str:
 def _core_span(span: PlannedSpan, sequence: Sequence, rows: str) -> _core.Span:
     assert sequence.core_id is not None, "only sequences that are open are planned"
     return _core.Span(sequence.core_id, sequence.tokens[span.start : span.start + span.num_tokens], rows)
+
+
+def _no_page_error(sequence: Sequence) -> OutOfMemoryError:
+    return OutOfMemoryError(
+        f"KV cache: {sequence.num_tokens} tokens found no free page, expected room for them; open the model with a "
+        "smaller context"
+    )
 
 
 def _step_error(error: Exception, plan: StepPlan) -> Exception:

@@ -46,8 +46,8 @@ def plan_step(states: Sequence[SequenceState], batch_tokens: int, *, driver: int
     """Continuous batching: decoding sequences get one token each, prompts share what is left of batch_tokens.
 
     `driver` is the sequence whose consumer waits: it goes first. Then those that were longest without a step, so that
-    with more sequences than batch_tokens each gets its turn. A prompt leaves one token to every decoding sequence behind
-    it, unless it is the first in line and nothing would be left for it.
+    with more sequences than batch_tokens each gets its turn. A prompt leaves one token to every decoding sequence
+    behind it, unless it is the first in line and nothing would be left for it.
     """
     waiting = [s for s in states if not s.is_stalled and s.num_tokens > s.num_computed]
     waiting.sort(key=lambda s: (s.key != driver, s.last_step, s.key))

@@ -1,7 +1,10 @@
 """Several requests at once: pages, cancelling, threads, little memory."""
 
 import gc
+import itertools
+import random
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,7 +98,7 @@ def test_closing_the_model_ends_its_streams(tiny: LLM) -> None:
 
 
 def run_threads(works: list[Callable[[], None]]) -> list[BaseException]:
-    """Runs all at once; what they raised. Fails after a minute: then someone waits for ever."""
+    """Runs all at once; what they raised. Fails after a while: then someone waits for ever."""
     raised: list[BaseException] = []
 
     def guarded(work: Callable[[], None]) -> None:
@@ -108,7 +111,7 @@ def run_threads(works: list[Callable[[], None]]) -> list[BaseException]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(90)
     assert not any(thread.is_alive() for thread in threads), "a thread waits for ever"
     return raised
 
@@ -185,6 +188,42 @@ def test_requests_that_do_not_fit_together_take_turns(tiny: LLM, load_with_pages
 
         assert run_threads([lambda i=i: work(i) for i in range(4)]) == []  # type: ignore[misc]
         assert got == expected
+        assert llm.kv_bytes == 0
+
+
+@pytest.mark.parametrize("seconds", [3, pytest.param(30, marks=pytest.mark.slow)])
+def test_many_threads_in_little_memory(tiny: LLM, load_with_pages: Callable[[int], LLM], seconds: float) -> None:
+    prompts = [[(7 * i + 3 * k) % 40 + 2 for i in range(n)] for k, n in enumerate([3, 20, 64, 65, 120, 180])]
+    expected = [tokens_of(tiny, prompt, 30, 5) for prompt in prompts]
+    scores = [tiny.logits(prompt) for prompt in prompts]
+    wrong: list[int] = []
+    ends = time.monotonic() + seconds
+
+    def work(llm: LLM, thread: int) -> None:
+        rng = random.Random(thread)
+        while time.monotonic() < ends:
+            k = rng.randrange(len(prompts))
+            kind = rng.choice(("read", "cancel", "idle", "batch", "score"))
+            if kind == "cancel":
+                stream = llm.stream(prompts[k], max_tokens=60, seed=k, ignore_eos=True)
+                list(itertools.islice(stream, rng.randrange(6)))
+                del stream
+            elif kind == "idle":
+                idle = llm.stream(prompts[k], max_tokens=30, seed=5, ignore_eos=True)
+                first = next(idle).token
+                wrong.extend([k] * (tokens_of(llm, prompts[0], 30, 5) != expected[0]))
+                wrong.extend([k] * ([first, *(chunk.token for chunk in idle)] != expected[k]))
+            elif kind == "batch":
+                answers = llm.generate([prompts[k], prompts[k - 1]], max_tokens=30, seed=5, ignore_eos=True)
+                wrong.extend([k] * ([list(a.tokens) for a in answers] != [expected[k], expected[k - 1]]))
+            elif kind == "score":
+                wrong.extend([k] * (not (llm.logits(prompts[k]) == scores[k]).all()))
+            else:
+                wrong.extend([k] * (tokens_of(llm, prompts[k], 30, 5) != expected[k]))
+
+    with load_with_pages(5) as llm:
+        assert run_threads([lambda i=i: work(llm, i) for i in range(6)]) == []  # type: ignore[misc]
+        assert wrong == []
         assert llm.kv_bytes == 0
 
 
