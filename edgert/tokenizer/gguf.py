@@ -257,7 +257,12 @@ def _config(vocabulary: GgufVocabulary, special: SpecialTokens) -> dict[str, Any
     for name, token in (("bos", special.bos), ("eos", special.eos), ("unk", special.unk), ("pad", special.pad)):
         if token is not None:
             config[f"{name}_token"] = vocabulary.tokens[token]
-    template = vocabulary.metadata.get("tokenizer.chat_template")
-    if isinstance(template, str):
-        config["chat_template"] = template
+    key = "tokenizer.chat_template"
+    texts = {"default": vocabulary.metadata.get(key)}
+    texts.update(
+        (name[len(key) + 1 :], text) for name, text in vocabulary.metadata.items() if name.startswith(f"{key}.")
+    )
+    named = [{"name": name, "template": text} for name, text in texts.items() if isinstance(text, str)]
+    if named:
+        config["chat_template"] = named[0]["template"] if len(named) == 1 else named
     return config

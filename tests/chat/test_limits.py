@@ -126,6 +126,15 @@ def test_the_clock_stops_what_the_steps_do_not() -> None:
     assert time.monotonic() - began < 10
 
 
+def test_the_output_is_limited() -> None:
+    limits = Limits(output_chars=100)
+    assert (
+        ChatTemplate("{% for i in range(10) %}0123456789{% endfor %}", limits=limits).render(USER) == "0123456789" * 10
+    )
+    with pytest.raises(ChatTemplateError, match="more than 100 characters of output"):
+        ChatTemplate("{% for i in range(11) %}0123456789{% endfor %}", limits=limits).render(USER)
+
+
 def test_a_failure_leaves_the_template_usable() -> None:
     template = ChatTemplate("{% for i in range(messages | length * 9) %}{{ i }}{% endfor %}", limits=Limits(steps=40))
     for _ in range(3):

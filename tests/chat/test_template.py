@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from datetime import datetime
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any
 
 import jinja2
 import pytest
+import tokenizers
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import processors
 
 import edgert
 from edgert.chat import ChatTemplate, encode_chat, load_chat_template
+from edgert.chat.limits import Limits
 from edgert.errors import ChatTemplateError, UsageError
 from edgert.files.checkpoint import Checkpoint
 from edgert.tokenizer import load
@@ -100,13 +104,18 @@ def test_published_templates(shared: Path) -> None:
     assert num_rendered > 240
 
 
-def test_no_second_bos(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_post_processor", [False, True])
+def test_no_second_bos(tmp_path: Path, has_post_processor: bool) -> None:
     """A tokenizer that adds bos, and a template that writes it: one bos, and special tokens are parsed."""
     folder = Path(edgert.__file__).parent / "assets" / "default"
     if not (folder / "tokenizer.json").is_file():
         pytest.skip("this installation has no bundled model")
-    (tmp_path / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
-    config = {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>", "add_bos_token": True}
+    backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    bos = "<|endoftext|>"
+    if has_post_processor:
+        backend.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, 0)])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    config = {"bos_token": bos, "eos_token": "<|im_end|>", "add_bos_token": True}
     config["chat_template"] = "{{ bos_token }}" + CHATML
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     tokenizer = edgert.load_tokenizer(tmp_path)
@@ -258,19 +267,28 @@ def test_messages_are_not_changed() -> None:
 
 
 def test_threads_share_a_template() -> None:
-    template = ChatTemplate(CHATML)
+    # One rendering's work fits the limits, that of several does not: each is to have its own budget.
+    template = ChatTemplate(CHATML, limits=Limits(steps=250))
     wrong: list[object] = []
 
     def work(name: str) -> None:
         messages = [{"role": "user", "content": name * 50}] * 20
         expected = template.render(messages)
-        for _ in range(20):
-            if template.render(messages) != expected:
-                wrong.append(name)
+        try:
+            for _ in range(20):
+                if template.render(messages) != expected:
+                    wrong.append(name)
+        except ChatTemplateError as error:
+            wrong.append(error)
 
     threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that threads meet where they could hurt each other
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
     assert not wrong

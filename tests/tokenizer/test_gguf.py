@@ -245,3 +245,11 @@ def test_unused_types_take_no_part_in_merges() -> None:
         ]
         ids = build(sentencepiece_metadata(token_type=types)).encode("abcde", add_special=False)
         assert [metadata["tokenizer.ggml.tokens"][i] for i in ids] == [SPACE, *"abcde"]
+
+
+def test_chat_templates_go_with_the_configuration() -> None:
+    one = {**byte_level_metadata(), "tokenizer.chat_template": "a"}
+    assert build(one).config["chat_template"] == "a"
+    two = build({**one, "tokenizer.chat_template.tool_use": "b"}).config["chat_template"]
+    assert two == [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]
+    assert "chat_template" not in build(byte_level_metadata()).config

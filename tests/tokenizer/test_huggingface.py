@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,18 @@ def test_gguf_to_folder_and_back(tmp_path: Path) -> None:
         assert copy.decode(ids) == original.decode(ids)
 
 
+def test_an_added_token_stands_for_its_own_text() -> None:
+    """Its characters are no bytes of byte-level BPE, whatever the decoder would make of them."""
+    backend = byte_level()
+    backend.add_tokens([AddedToken("é¡Ā", normalized=False)])
+    tokenizer = from_json(backend.to_str().encode(), {}, "test")
+    ids = tokenizer.encode("aé¡Āb")
+    assert tokenizer.token_id("é¡Ā") in ids
+    assert tokenizer.decode(ids) == "aé¡Āb"
+
+
 def test_threads_share_a_tokenizer() -> None:
+    interval = sys.getswitchinterval()
     tokenizer = from_json(byte_level().to_str().encode(), {}, "test")
     text = "<|im_start|>" + CORPUS + "<|im_end|>"
     expected = {parse: tokenizer.encode(text, parse_special=parse) for parse in (False, True)}
@@ -206,10 +218,14 @@ def test_threads_share_a_tokenizer() -> None:
             wrong.append(error)
 
     threads = [threading.Thread(target=work, args=(i % 2 == 0,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    sys.setswitchinterval(1e-6)  # so that threads meet where they could hurt each other
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
     assert not wrong
 
 
