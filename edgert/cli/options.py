@@ -9,7 +9,9 @@ from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
-from edgert.engine.params import SamplingOptions
+from edgert.cli.terminal import notice
+from edgert.engine.params import SamplingOptions, SamplingParams
+from edgert.errors import UsageError
 
 # What a model's generation_config.json may recommend.
 RECOMMENDED = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty")
@@ -93,12 +95,10 @@ def sampling_options(
 ) -> SamplingOptions:
     """What was given goes before what the model's generation_config.json recommends, and that before our defaults."""
     options: dict[str, Any] = {"max_tokens": default_max_tokens}
-    for name in RECOMMENDED:
-        value = recommended.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            options[name] = value
     if recommended.get("do_sample") is False:
         options["temperature"] = 0.0
+    else:
+        options |= {name: value for name in RECOMMENDED if _is_usable(name, value := recommended.get(name))}
     for field in fields(flags):
         value = getattr(flags, field.name)
         if value is not None:
@@ -106,11 +106,21 @@ def sampling_options(
     return cast(SamplingOptions, options)
 
 
+def _is_usable(name: str, value: object) -> bool:
+    """Whether a recommendation can be followed; a model's file must not make every run fail."""
+    if value is None:
+        return False
+    try:
+        SamplingParams(**cast(SamplingOptions, {name: value}))
+    except UsageError as error:
+        notice(f"generation_config.json is not followed: {error}")
+        return False
+    return True
+
+
 def model_path(model: str | None) -> Path | None:
     """The model to open; None, with a notice, for the one that comes along."""
     if model is not None:
         return Path(model)
-    from edgert.cli.terminal import notice
-
     notice("no model given: using the small one that comes with edgert")
     return None

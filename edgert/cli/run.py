@@ -117,8 +117,8 @@ def _exists(argument: str) -> bool:
 
 
 def join_prompt(prompt: str | None, piped: str | None, *, taken_for_model: str | None = None) -> str:
-    """The prompt, then what was piped in."""
-    parts = [part for part in (prompt, piped) if part]
+    """The prompt, then what was piped in; "-" stands for the pipe alone."""
+    parts = [part for part in (None if prompt == "-" else prompt, piped) if part]
     if not parts:
         hint = f"; {taken_for_model!r} was taken for the model: if it is the prompt, give it with -p"
         raise UsageError(

@@ -219,6 +219,6 @@ def test_what_looks_like_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_prompt_and_pipe_are_joined() -> None:
     assert join_prompt("a", "b") == "a\nb"
-    assert join_prompt(None, "b") == "b"
+    assert join_prompt(None, "b") == join_prompt("-", "b") == "b"
     with pytest.raises(UsageError):
         join_prompt(None, "")
