@@ -23,6 +23,18 @@ _QWEN35 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
     r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+# Words end where lower case meets upper case, and keep their contraction; marks and caseless letters go with both.
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+_O200K = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+%s|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*%s|\p{{N}}%s"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# One sign of punctuation goes with the Latin word after it.
+_PUNCTUATED = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 # Letters with case, as published; escaped, since editors replace look-alikes.
 _DEEPSEEK_LETTERS = (
     "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373"
@@ -37,6 +49,7 @@ _DEEPSEEK_LETTERS = (
     "\U000104d8-\U000104fb\U00010c80-\U00010cb2\U00010cc0-\U00010cf2\U000118a0-\U000118df\U0001e900-\U0001e943"
 )
 _DEEPSEEK_PUNCTUATION = "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+"
+_CJK_KANA = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 _CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 
 
@@ -49,29 +62,52 @@ class PreTokenizer:
     adds_bos: bool = False  # where the file has no tokenizer.ggml.add_bos_token
 
 
+_DIGIT_GPT2 = PreTokenizer((r"\p{N}", _GPT2))
+_LLAMA3_BOS = PreTokenizer((_LLAMA3,), ignore_merges=True, adds_bos=True)
+_DEEPSEEK_V3 = PreTokenizer((r"\p{N}{1,3}", _CJK_KANA, _PUNCTUATED))
+
 PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     "default": PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
     "gpt-2": PreTokenizer((_GPT2,)),
     "mpt": PreTokenizer((_GPT2,)),
     "olmo": PreTokenizer((_GPT2,)),
     "phi-2": PreTokenizer((_GPT2,)),
+    "exaone4": PreTokenizer((_GPT2,)),
+    "gigachat": PreTokenizer((_GPT2,)),
+    "starcoder": _DIGIT_GPT2,
+    "refact": _DIGIT_GPT2,
+    "smollm": _DIGIT_GPT2,
+    "command-r": _DIGIT_GPT2,
+    "codeshell": _DIGIT_GPT2,
+    "exaone": _DIGIT_GPT2,
+    "minerva-7b": _DIGIT_GPT2,
+    "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")),
+    "llama-bpe": _LLAMA3_BOS,
+    "llama3": _LLAMA3_BOS,
+    "llama-v3": _LLAMA3_BOS,
+    "falcon3": _LLAMA3_BOS,
+    "falcon-h1": _LLAMA3_BOS,
+    "lfm2": _LLAMA3_BOS,
+    "pixtral": _LLAMA3_BOS,
     "dbrx": PreTokenizer((_LLAMA3,)),
     "smaug-bpe": PreTokenizer((_LLAMA3,)),
-    "llama-bpe": PreTokenizer((_LLAMA3,), ignore_merges=True, adds_bos=True),
-    "llama3": PreTokenizer((_LLAMA3,), ignore_merges=True, adds_bos=True),
+    "glm4": PreTokenizer((_LLAMA3,)),
+    "chatglm-bpe": PreTokenizer((_LLAMA3,)),
     "qwen2": PreTokenizer((_QWEN2,)),
+    "deepseek-r1-qwen": PreTokenizer((_QWEN2,)),
     "stablelm2": PreTokenizer((_QWEN2,)),
+    "hunyuan": PreTokenizer((_QWEN2,)),
+    "megrez": PreTokenizer((_QWEN2,)),
     "qwen35": PreTokenizer((_QWEN35,)),
-    "starcoder": PreTokenizer((r"\p{N}", _GPT2)),
-    "refact": PreTokenizer((r"\p{N}", _GPT2)),
-    "smollm": PreTokenizer((r"\p{N}", _GPT2)),
-    "command-r": PreTokenizer((r"\p{N}", _GPT2)),
-    "codeshell": PreTokenizer((r"\p{N}", _GPT2)),
-    "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")),
+    "gpt-4o": PreTokenizer((_O200K % (_CONTRACTION, _CONTRACTION, "{1,3}"),)),
+    "llama4": PreTokenizer((_O200K % (_CONTRACTION, _CONTRACTION, "{1,3}"),)),
+    "tekken": PreTokenizer((_O200K % ("", "", ""),), ignore_merges=True, adds_bos=True),
     "deepseek-llm": PreTokenizer(
         (r"[\r\n]", rf"\s?[{_DEEPSEEK_LETTERS}]+", _DEEPSEEK_PUNCTUATION, r"\s+$", _CJK, r"\p{N}+")
     ),
     "deepseek-coder": PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, r"\p{N}")),
+    "deepseek-v3": _DEEPSEEK_V3,
+    "hunyuan-dense": _DEEPSEEK_V3,
 }
 
 

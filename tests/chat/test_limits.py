@@ -28,6 +28,7 @@ LOOPS = {
 GROWTH = {
     "output": "{% for i in range(9999) %}" + "x" * 10000 + "{% endfor %}",
     "captured": "{% set x %}{% for i in range(9999) %}{{ 'a' * 1000000 }}{% endfor %}{% endset %}",
+    "captured text": "{% set x %}{% for i in range(9999) %}" + "x" * 10000 + "{% endfor %}{% endset %}",
     "times": "{{ 'a' * 10 ** 9 }}",
     "times list": "{{ [1] * 10 ** 9 }}",
     "times tuple": "{{ (1,) * 10 ** 9 }}",

@@ -129,6 +129,12 @@ WORDS = {
     "starcoder": [("ab12 c", ["ab", "1", "2", " c"])],
     "falcon": [("(a) 12345", ["(", "a", ")", " ", "123", "45"])],
     "deepseek-coder": [("a b\n12 東京", ["a", " b", "\n", "1", "2", " ", "東京"])],
+    "gpt-4o": [("HelloWorld's 12345 ABCdef", ["Hello", "World's", " ", "123", "45", " ABCdef"])],
+    "tekken": [("HelloWorld's 12 ABCdef", ["Hello", "World", "'s", " ", "1", "2", " ABCdef"])],
+    "deepseek-v3": [
+        ("I'll go(now) 12345\nカナ漢字x", ["I", "'ll", " go", "(now", ")", " ", "123", "45", "\n", "カナ漢字", "x"])
+    ],
+    "glm4": [("I'm 12345", ["I", "'m", " ", "123", "45"])],
     # Its punctuation pattern holds the ASCII letters too, so a word is cut before them.
     "deepseek-llm": [("a b\n123, ça", ["a", " b", "\n", "123", ",", " ç", "a"])],
 }
