@@ -130,9 +130,7 @@ class Engine:
 
     def _step(self, driver: Sequence) -> None:
         """One step for every request that can advance, the driver's first."""
-        running = {s.key: s for s in list(self._active.values()) if not s.is_over}
-        for sequence in running.values():
-            self._open(sequence)
+        running = {s.key: s for s in list(self._active.values()) if not s.is_over and self._open(s)}
         plan = self._plan(running, driver)
         if not plan.spans:
             if driver.error is None:
@@ -142,7 +140,7 @@ class Engine:
             self._run(plan, running)
         except Exception as error:
             for span in plan.spans:
-                running[span.key].error = _step_error(error, plan)
+                running[span.key].error = _step_error(error, f"step of {plan.num_tokens} tokens")
         finally:
             # After an interrupt or an error: forget the positions whose logits nobody has taken.
             for span in plan.spans:
@@ -180,14 +178,19 @@ class Engine:
         fitting = int(num_tokens / elapsed_s * STEP_S) // MIN_STEP_TOKENS * MIN_STEP_TOKENS
         return min(self._batch_tokens, max(MIN_STEP_TOKENS, fitting))
 
-    def _open(self, sequence: Sequence) -> None:
-        """Gives the request a sequence in the core, with the longest kept prefix of its tokens."""
+    def _open(self, sequence: Sequence) -> bool:
+        """Gives the request a sequence in the core, with the longest kept prefix of its tokens; False if that fails."""
         if sequence.core_id is not None:
-            return
-        found = self._cache.fork_longest(sequence.tokens) if sequence.can_reuse else None
-        sequence.core_id, sequence.num_computed = found if found else (self._runtime.open_sequence(), 0)
+            return True
+        try:
+            found = self._cache.fork_longest(sequence.tokens) if sequence.can_reuse else None
+            sequence.core_id, sequence.num_computed = found or (self._runtime.open_sequence(), 0)
+        except Exception as error:
+            sequence.error = _step_error(error, "opening a sequence")
+            return False
         if sequence.last_step < 0:
             sequence.num_reused = sequence.num_computed
+        return True
 
     def _plan(self, running: dict[int, Sequence], driver: Sequence) -> StepPlan:
         """The next step. Requests that get no page are passed over, so that others advance and free theirs."""
@@ -262,12 +265,10 @@ def _no_page_error(sequence: Sequence) -> OutOfMemoryError:
     )
 
 
-def _step_error(error: Exception, plan: StepPlan) -> Exception:
+def _step_error(error: Exception, what: str) -> EdgertError:
     if isinstance(error, MemoryError):
-        return OutOfMemoryError(
-            f"step of {plan.num_tokens} tokens: no memory is left; open the model with a smaller context"
-        )
-    return EdgertError(f"step of {plan.num_tokens} tokens failed: {error}")
+        return OutOfMemoryError(f"{what}: no memory is left; open the model with a smaller context")
+    return EdgertError(f"{what} failed: {error}")
 
 
 def _reason(sequence: Sequence) -> Exception:
