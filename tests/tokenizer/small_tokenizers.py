@@ -48,9 +48,15 @@ def byte_level_metadata(pre: str = "gpt-2", **changes: Any) -> dict[str, Any]:
     """`byte_level()` as the key-values of a GGUF file."""
     model = json.loads(byte_level().to_str())["model"]
     tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    tokens += ["<think>", "[PAD]"]
+    tokens += ["<think>", "   ", "[PAD]"]
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
-    kinds = {"<|endoftext|>": CONTROL, "<|im_start|>": CONTROL, "<|im_end|>": CONTROL, "<think>": USER_DEFINED}
+    kinds = {
+        "<|endoftext|>": CONTROL,
+        "<|im_start|>": CONTROL,
+        "<|im_end|>": CONTROL,
+        "<think>": USER_DEFINED,
+        "   ": USER_DEFINED,
+    }
     metadata: dict[str, Any] = {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": pre,

@@ -105,12 +105,11 @@ def test_sentencepiece_space_prefix_and_bos() -> None:
 
 def test_byte_level_equals_the_tokenizer_it_was_made_from() -> None:
     tokenizer, original = build(byte_level_metadata()), byte_level()
+    original.encode_special_tokens = True
     seed = random.randrange(1 << 30)
     rng = random.Random(seed)
     for _ in range(300):
-        text = random_text(rng).replace("   ", "")
-        for special in ("<|im_start|>", "<|im_end|>"):
-            text = text.replace(special, "")
+        text = random_text(rng)
         ids = tokenizer.encode(text)
         assert ids == original.encode(text, add_special_tokens=False).ids, f"seed {seed}: {text!r}"
         assert tokenizer.decode(ids) == text, f"seed {seed}: {text!r}"
