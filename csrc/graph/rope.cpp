@@ -131,11 +131,9 @@ RopeFrequencies rope_frequencies(const RopeSpec& spec, std::int64_t context) {
     f = llama3_frequencies(spec);
   } else if (spec.type == "longrope") {
     f = longrope_frequencies(spec, context, out.attention_factor);
-  } else if (spec.type == "frequency_factors") {
-    f = divided_frequencies(spec, factors(spec, "factors"));
   } else {
     throw std::invalid_argument("rope scaling: found type '" + spec.type +
-                                "', expected default, linear, dynamic, yarn, llama3, longrope or frequency_factors");
+                                "', expected default, linear, dynamic, yarn, llama3 or longrope");
   }
   for (const double x : f) out.inv_freq.push_back(static_cast<float>(x));
   return out;

@@ -22,8 +22,8 @@ struct RopeFrequencies {
   double attention_factor = 1.0;
 };
 
-// Scaling types as in transformers: default, linear, dynamic, yarn, llama3, longrope; frequency_factors divides by a
-// list. Types that depend on the length take `context`. Throws std::invalid_argument for an unknown type or a missing
+// Scaling types as in transformers: default, linear, dynamic, yarn, llama3, longrope.
+// Types that depend on the length take `context`. Throws std::invalid_argument for an unknown type or a missing
 // value.
 RopeFrequencies rope_frequencies(const RopeSpec& spec, std::int64_t context);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -20,6 +21,18 @@ std::uint32_t descending_key(float logit) {
   return (bits & 0x80000000u) != 0 ? bits : ~(bits | 0x80000000u);
 }
 
+// Two loops, so that the one that always runs has no branch.
+void check_finite(std::span<const float> logits) {
+  constexpr std::uint32_t kExponent = 0x7f800000u;
+  bool is_bad = false;
+  for (const float x : logits) is_bad |= (std::bit_cast<std::uint32_t>(x) & kExponent) == kExponent;
+  if (!is_bad) return;
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    if (!std::isfinite(logits[i]))
+      throw std::domain_error("logits: found " + std::to_string(logits[i]) + " for token " + std::to_string(i) +
+                              ", expected finite numbers");
+}
+
 }  // namespace
 
 Sampler::Sampler(SamplingOptions options, const KernelTable& kernels)
@@ -28,10 +41,7 @@ Sampler::Sampler(SamplingOptions options, const KernelTable& kernels)
 SampleResult Sampler::sample(std::span<const float> logits, std::uint64_t position,
                              std::span<const std::int32_t> history) {
   const FloatEnvironment environment;
-  for (std::size_t i = 0; i < logits.size(); ++i)
-    if (!std::isfinite(logits[i]))
-      throw std::domain_error("logits: found " + std::to_string(logits[i]) + " for token " + std::to_string(i) +
-                              ", expected finite numbers");
+  check_finite(logits);
   adjusted_.assign(logits.begin(), logits.end());
   for (const auto& [id, bias] : options_.logit_bias)
     if (id >= 0 && static_cast<std::size_t>(id) < adjusted_.size()) adjusted_[static_cast<std::size_t>(id)] += bias;
@@ -73,27 +83,16 @@ void Sampler::penalize(std::span<const std::int32_t> history) {
 }
 
 std::int32_t Sampler::argmax() const {
-  std::size_t best = 0;
-  for (std::size_t i = 1; i < adjusted_.size(); ++i)
-    if (adjusted_[i] > adjusted_[best]) best = i;
-  return static_cast<std::int32_t>(best);
+  const float largest = kernels_.max(adjusted_.data(), static_cast<std::int64_t>(adjusted_.size()));
+  return static_cast<std::int32_t>(std::find(adjusted_.begin(), adjusted_.end(), largest) - adjusted_.begin());
 }
 
 // The `keep` first candidates by (logit descending, id ascending).
 void Sampler::sort_candidates(std::size_t keep) {
   const std::size_t n = adjusted_.size();
-  candidates_.resize(n);
-  for (std::size_t i = 0; i < n; ++i) candidates_[i] = {adjusted_[i], static_cast<std::int32_t>(i)};
-  const auto before = [](const Candidate& a, const Candidate& b) {
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-  };
-  if (keep < n) {
-    std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(keep), candidates_.end(),
-                     before);
-    candidates_.resize(keep);
-    std::sort(candidates_.begin(), candidates_.end(), before);
-    return;
-  }
+  candidates_.clear();
+  if (keep < n) return sort_few(keep);
+  for (std::size_t i = 0; i < n; ++i) candidates_.push_back({adjusted_[i], static_cast<std::int32_t>(i)});
   // The whole vocabulary: radix sort, least significant digit first, stable from ascending ids.
   sorted_.resize(n);
   constexpr int kDigitBits = 11;
@@ -106,6 +105,29 @@ void Sampler::sort_candidates(std::size_t keep) {
     for (const Candidate& c : candidates_) sorted_[first[(descending_key(c.logit) >> shift) & mask]++] = c;
     candidates_.swap(sorted_);
   }
+}
+
+// Collects what beats the keep-th best so far; a later id never displaces an equal logit.
+void Sampler::sort_few(std::size_t keep) {
+  const auto before = [](const Candidate& a, const Candidate& b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+  };
+  const auto shrink = [&] {
+    if (candidates_.size() <= keep) return;
+    const auto last = candidates_.begin() + static_cast<std::ptrdiff_t>(keep);
+    std::nth_element(candidates_.begin(), last - 1, candidates_.end(), before);
+    candidates_.erase(last, candidates_.end());
+  };
+  float threshold = -std::numeric_limits<float>::infinity();
+  for (std::size_t i = 0; i < adjusted_.size(); ++i) {
+    if (!(adjusted_[i] > threshold)) continue;
+    candidates_.push_back({adjusted_[i], static_cast<std::int32_t>(i)});
+    if (candidates_.size() < 4 * keep) continue;
+    shrink();
+    threshold = candidates_.back().logit;
+  }
+  shrink();
+  std::sort(candidates_.begin(), candidates_.end(), before);
 }
 
 // The candidates whose surprise is nearest to the entropy, up to typical_p of the probability.

@@ -49,6 +49,7 @@ class Sampler {
   void penalize(std::span<const std::int32_t> history);
   std::int32_t argmax() const;
   void sort_candidates(std::size_t keep);
+  void sort_few(std::size_t keep);
   void keep_typical();
   void keep_top_p();
   void keep_min_p();

@@ -146,3 +146,13 @@ def test_whole_vocabulary_is_sorted_as_the_contract_says() -> None:
     result = sampler(1.0, num_logprobs=3, top_p=0.5).sample(logits, 0, NO_HISTORY)
     assert result.token < 2500
     assert [i for i, _ in result.top] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("keep", [1, 3, 40, 999, 1000])
+def test_ties_fall_to_the_lower_id(keep: int) -> None:
+    """Few distinct logits, so that the cut falls among equals."""
+    logits = np.round(make_logits(1000))
+    order = np.argsort(-logits, kind="stable")[:keep]
+    top = sampler(1.0, num_logprobs=keep).sample(logits, 0, NO_HISTORY).top
+    assert [i for i, _ in top] == order.tolist()
+    assert sampler(0.0).sample(logits, 0, NO_HISTORY).token == order[0]
