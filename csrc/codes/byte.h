@@ -4,28 +4,32 @@ struct ByteCodes {
   static constexpr int kPartBytes[1] = {1024};
   static constexpr bool kIsSigned = true;
 
-  static inline void unpack(const std::uint8_t* const parts[], Bytes (&quads)[16]) {
-    for (int q = 0; q < 16; ++q) quads[q] = signed_bytes(load_bytes(parts[0] + 64 * q));
+  static inline void unpack(const std::uint8_t* const parts[], std::int64_t g, Bytes (&quads)[16]) {
+    EDGERT_UNROLL
+    for (int q = 0; q < 16; ++q) quads[q] = signed_bytes(load_bytes(parts[0] + 1024 * g + 64 * q));
   }
 
   template <int kDots>
-  static inline void dots(const std::uint8_t* const parts[], const std::int8_t* x, const GroupSums& sums,
-                          i32x16 (&out)[kDots]) {
+  static inline void dots(const std::uint8_t* const parts[], std::int64_t g, const std::int8_t* x,
+                          const GroupSums& sums, i32x16 (&out)[kDots]) {
     constexpr int kQuads = 16 / kDots;
+    const std::uint8_t* part = parts[0] + 1024 * g;
+    EDGERT_UNROLL
     for (int d = 0; d < kDots; ++d) {
       i32x16 even = signed_start(activation_sum<kDots>(sums, d)), odd = splat_int(0);
+      EDGERT_UNROLL
       for (int q = d * kQuads; q < (d + 1) * kQuads; q += 2) {
-        even = signed_dot(even, signed_bytes(load_bytes(parts[0] + 64 * q)), x + 4 * q);
-        odd = signed_dot(odd, signed_bytes(load_bytes(parts[0] + 64 * q + 64)), x + 4 * q + 4);
+        even = signed_dot(even, signed_bytes(load_bytes(part + 64 * q)), x + 4 * q);
+        odd = signed_dot(odd, signed_bytes(load_bytes(part + 64 * q + 64)), x + 4 * q + 4);
       }
       out[d] = add(even, odd);
     }
   }
 
-  static inline int get(const std::uint8_t* const parts[], int lane, int column) {
-    return static_cast<std::int8_t>(parts[0][64 * (column / 4) + 4 * lane + column % 4]);
+  static inline int get(const std::uint8_t* const parts[], std::int64_t g, int lane, int column) {
+    return static_cast<std::int8_t>(parts[0][1024 * g + 64 * (column / 4) + 4 * lane + column % 4]);
   }
-  static inline void put(std::uint8_t* const parts[], int lane, int column, int code) {
-    parts[0][64 * (column / 4) + 4 * lane + column % 4] = static_cast<std::uint8_t>(code & 0xff);
+  static inline void put(std::uint8_t* const parts[], std::int64_t g, int lane, int column, int code) {
+    parts[0][1024 * g + 64 * (column / 4) + 4 * lane + column % 4] = static_cast<std::uint8_t>(code & 0xff);
   }
 };

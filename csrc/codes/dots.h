@@ -8,16 +8,52 @@ static inline std::int32_t activation_sum(const GroupSums& sums, int d) {
   if constexpr (kDots == 4) return sums.of16[d];
 }
 
-// Sum of kQuads vectors of codes times their quads, widened as often as kDotCapacity asks.
+// Sum of kQuads vectors of codes times their quads, widened as often as kDotCapacity asks. Two sums at a time hide the
+// latency of the dot.
 template <int kMaxCode, int kQuads>
 static inline i32x16 dot_quads(const Bytes* quads, const std::int8_t* x) {
-  constexpr int kSafe = kDotCapacity / kMaxCode < kQuads ? kDotCapacity / kMaxCode : kQuads;
-  static_assert(kSafe >= 1 && kQuads % kSafe == 0);
+  constexpr int kSafe = kDotCapacity / kMaxCode < kQuads / 2 ? kDotCapacity / kMaxCode : kQuads / 2;
+  static_assert(kSafe >= 1 && kQuads % (2 * kSafe) == 0);
   i32x16 total = splat_int(0);
-  for (int first = 0; first < kQuads; first += kSafe) {
-    DotSum sum = no_sum();
-    for (int q = first; q < first + kSafe; ++q) sum = dot(sum, quads[q], x + 4 * q);
-    total = first == 0 ? widen(sum) : add(total, widen(sum));
+  EDGERT_UNROLL
+  for (int first = 0; first < kQuads; first += 2 * kSafe) {
+    DotSum a = no_sum(), b = no_sum();
+    EDGERT_UNROLL
+    for (int q = first; q < first + kSafe; ++q) {
+      a = dot(a, quads[q], x + 4 * q);
+      b = dot(b, quads[q + kSafe], x + 4 * (q + kSafe));
+    }
+    if constexpr (2 * kSafe * kMaxCode <= kDotCapacity) {
+      total = add(total, widen(add(a, b)));
+    } else {
+      total = add(total, add(widen(a), widen(b)));
+    }
   }
   return total;
+}
+
+template <int kQuads>
+static inline i32x16 signed_dot_quads(const Bytes* quads, const std::int8_t* x, std::int32_t activation_sum) {
+  i32x16 a = signed_start(activation_sum), b = splat_int(0);
+  EDGERT_UNROLL
+  for (int q = 0; q < kQuads; q += 2) {
+    a = signed_dot(a, quads[q], x + 4 * q);
+    b = signed_dot(b, quads[q + 1], x + 4 * q + 4);
+  }
+  return add(a, b);
+}
+
+// All dots of a group that was unpacked, with one token.
+template <class Codes, int kDots>
+static inline void unpacked_dots(const Bytes (&quads)[16], const std::int8_t* x, const GroupSums& sums,
+                                 i32x16 (&out)[kDots]) {
+  constexpr int kQuads = 16 / kDots;
+  EDGERT_UNROLL
+  for (int d = 0; d < kDots; ++d) {
+    if constexpr (Codes::kIsSigned) {
+      out[d] = signed_dot_quads<kQuads>(quads + d * kQuads, x + 4 * d * kQuads, activation_sum<kDots>(sums, d));
+    } else {
+      out[d] = dot_quads<Codes::kMaxCode, kQuads>(quads + d * kQuads, x + 4 * d * kQuads);
+    }
+  }
 }

@@ -1,33 +1,63 @@
 // Codes of 2 bits and more: a field part with the top two bits, then planes that append one lower bit each.
 // Field vector z, bits 2f and 2f + 1: quad 4z + f. Plane vector z, bit t: quad 8z + t.
 
-// The dot of a field part with 16 quads: four pieces a vector, each at its own power of four.
+// Sums at different powers of two: sums[i] holds 2^(kStep i) times what it stands for. Only the first kCount are used.
+template <int kStep, int kCount>
+static inline DotSum merge_sums(const DotSum* sums) {
+  DotSum total = sums[0];
+  if constexpr (kCount > 1) total = add(total, shift_right<kStep>(sums[1]));
+  if constexpr (kCount > 2) total = add(total, shift_right<2 * kStep>(sums[2]));
+  if constexpr (kCount > 3) total = add(total, shift_right<3 * kStep>(sums[3]));
+  static_assert(kCount <= 4);
+  return total;
+}
+
+// How many sums the pieces of a vector need: one for each place to which kDown leaves them.
+template <int kPieces>
+constexpr int count_sums(const int (&down)[kPieces], int piece_bits) {
+  int count = 1;
+  for (int i = 0; i < kPieces; ++i) {
+    const int place = i - down[i] / piece_bits;
+    if (place + 1 > count) count = place + 1;
+  }
+  return count;
+}
+constexpr int kFieldSums = count_sums(kFieldDown, 2), kPlaneSums = count_sums(kPlaneDown, 1);
+
+// Two bits of every byte, times the quad that they are codes of.
 template <int kPiece>
-static inline void add_field_piece(DotSum (&sums)[4], Bytes v, const std::int8_t* quads) {
+static inline void add_field_piece(DotSum (&sums)[kFieldSums], Bytes v, const std::int8_t* quad) {
   constexpr int kDown = kFieldDown[kPiece], kUp = 2 * kPiece - kDown;
-  sums[kUp / 2] = dot(sums[kUp / 2], take<kDown, 3 << kUp>(v), quads + 4 * kPiece);
+  sums[kUp / 2] = dot(sums[kUp / 2], take<kDown, 3 << kUp>(v), quad);
+}
+
+// A vector of four pieces; piece f belongs to quad f * kQuadStep.
+template <int kQuadStep>
+static inline void add_field_vector(DotSum (&sums)[kFieldSums], Bytes v, const std::int8_t* quads) {
+  add_field_piece<0>(sums, v, quads);
+  add_field_piece<1>(sums, v, quads + 4 * kQuadStep);
+  add_field_piece<2>(sums, v, quads + 8 * kQuadStep);
+  add_field_piece<3>(sums, v, quads + 12 * kQuadStep);
 }
 
 static inline DotSum field_dot(const std::uint8_t* part, const std::int8_t* x) {
-  DotSum sums[4] = {no_sum(), no_sum(), no_sum(), no_sum()};
-  for (int z = 0; z < 4; ++z) {
-    const Bytes v = load_bytes(part + 64 * z);
-    add_field_piece<0>(sums, v, x + 16 * z);
-    add_field_piece<1>(sums, v, x + 16 * z);
-    add_field_piece<2>(sums, v, x + 16 * z);
-    add_field_piece<3>(sums, v, x + 16 * z);
-  }
-  return add(add(sums[0], shift_right<2>(sums[1])), add(shift_right<4>(sums[2]), shift_right<6>(sums[3])));
+  DotSum sums[kFieldSums];
+  for (DotSum& sum : sums) sum = no_sum();
+  EDGERT_UNROLL
+  for (int z = 0; z < 4; ++z) add_field_vector<1>(sums, load_bytes(part + 64 * z), x + 16 * z);
+  return merge_sums<2, kFieldSums>(sums);
 }
 
 template <int kBit>
-static inline void add_plane_bit(DotSum (&sums)[8], Bytes v, const std::int8_t* quads) {
+static inline void add_plane_bit(DotSum (&sums)[kPlaneSums], Bytes v, const std::int8_t* quads) {
   constexpr int kDown = kPlaneDown[kBit], kUp = kBit - kDown;
   sums[kUp] = dot(sums[kUp], take<kDown, 1 << kUp>(v), quads + 4 * kBit);
 }
 
 static inline DotSum plane_dot(const std::uint8_t* part, const std::int8_t* x) {
-  DotSum sums[8] = {no_sum(), no_sum(), no_sum(), no_sum(), no_sum(), no_sum(), no_sum(), no_sum()};
+  DotSum sums[kPlaneSums];
+  for (DotSum& sum : sums) sum = no_sum();
+  EDGERT_UNROLL
   for (int z = 0; z < 2; ++z) {
     const Bytes v = load_bytes(part + 64 * z);
     const std::int8_t* quads = x + 32 * z;
@@ -40,36 +70,61 @@ static inline DotSum plane_dot(const std::uint8_t* part, const std::int8_t* x) {
     add_plane_bit<6>(sums, v, quads);
     add_plane_bit<7>(sums, v, quads);
   }
-  const DotSum low = add(add(sums[0], shift_right<1>(sums[1])), add(shift_right<2>(sums[2]), shift_right<3>(sums[3])));
-  const DotSum high =
-      add(add(shift_right<4>(sums[4]), shift_right<5>(sums[5])), add(shift_right<6>(sums[6]), shift_right<7>(sums[7])));
-  return add(low, high);
+  return merge_sums<1, kPlaneSums>(sums);
 }
 
-static inline void unpack_field(const std::uint8_t* part, Bytes (&quads)[16]) {
-  for (int z = 0; z < 4; ++z) {
-    const Bytes v = load_bytes(part + 64 * z);
-    quads[4 * z] = take<0, 3>(v);
-    quads[4 * z + 1] = take<2, 3>(v);
-    quads[4 * z + 2] = take<4, 3>(v);
-    quads[4 * z + 3] = take<6, 3>(v);
-  }
+// Two planes at once: their bits of a quad side by side are a two-bit piece. Piece f of `even` belongs to quad 2f of
+// the eight, piece f of `odd` to quad 2f + 1.
+struct PairedPlanes {
+  Bytes even, odd;
+};
+static inline PairedPlanes pair_planes(const std::uint8_t* high, const std::uint8_t* low) {
+  const Bytes h = load_bytes(high), l = load_bytes(low);
+  return {or_bytes(take<-1, 0xaa>(h), take<0, 0x55>(l)), or_bytes(take<0, 0xaa>(h), take<1, 0x55>(l))};
 }
 
-// Appends bit kBit of every plane byte, to be bit 0 of a code that was shifted up before.
-template <int kUp>
-static inline void append_plane(const std::uint8_t* part, Bytes (&quads)[16]) {
+static inline DotSum two_planes_dot(const std::uint8_t* high, const std::uint8_t* low, const std::int8_t* x) {
+  DotSum sums[kFieldSums];
+  for (DotSum& sum : sums) sum = no_sum();
+  EDGERT_UNROLL
   for (int z = 0; z < 2; ++z) {
-    const Bytes v = load_bytes(part + 64 * z);
-    Bytes* q = quads + 8 * z;
-    q[0] = or_bytes(take<-1, kUp>(q[0]), take<0, 1>(v));
-    q[1] = or_bytes(take<-1, kUp>(q[1]), take<1, 1>(v));
-    q[2] = or_bytes(take<-1, kUp>(q[2]), take<2, 1>(v));
-    q[3] = or_bytes(take<-1, kUp>(q[3]), take<3, 1>(v));
-    q[4] = or_bytes(take<-1, kUp>(q[4]), take<4, 1>(v));
-    q[5] = or_bytes(take<-1, kUp>(q[5]), take<5, 1>(v));
-    q[6] = or_bytes(take<-1, kUp>(q[6]), take<6, 1>(v));
-    q[7] = or_bytes(take<-1, kUp>(q[7]), take<7, 1>(v));
+    const PairedPlanes planes = pair_planes(high + 64 * z, low + 64 * z);
+    add_field_vector<2>(sums, planes.even, x + 32 * z);
+    add_field_vector<2>(sums, planes.odd, x + 32 * z + 4);
+  }
+  return merge_sums<2, kFieldSums>(sums);
+}
+
+// The four pieces of a field vector, shifted up by kUp bits to leave room for the planes.
+template <int kUp>
+static inline void unpack_pieces(Bytes v, Bytes* quads) {
+  quads[0] = take<-kUp, 3 << kUp>(v);
+  quads[1] = take<2 - kUp, 3 << kUp>(v);
+  quads[2] = take<4 - kUp, 3 << kUp>(v);
+  quads[3] = take<6 - kUp, 3 << kUp>(v);
+}
+
+// One plane vector becomes bit 0 of eight quads.
+static inline void append_plane(Bytes v, Bytes* quads) {
+  quads[0] = or_bytes(quads[0], take<0, 1>(v));
+  quads[1] = or_bytes(quads[1], take<1, 1>(v));
+  quads[2] = or_bytes(quads[2], take<2, 1>(v));
+  quads[3] = or_bytes(quads[3], take<3, 1>(v));
+  quads[4] = or_bytes(quads[4], take<4, 1>(v));
+  quads[5] = or_bytes(quads[5], take<5, 1>(v));
+  quads[6] = or_bytes(quads[6], take<6, 1>(v));
+  quads[7] = or_bytes(quads[7], take<7, 1>(v));
+}
+
+// Two plane vectors become bits 1 and 0 of eight quads.
+static inline void append_planes(PairedPlanes planes, Bytes* quads) {
+  Bytes even[4], odd[4];
+  unpack_pieces<0>(planes.even, even);
+  unpack_pieces<0>(planes.odd, odd);
+  EDGERT_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    quads[2 * i] = or_bytes(quads[2 * i], even[i]);
+    quads[2 * i + 1] = or_bytes(quads[2 * i + 1], odd[i]);
   }
 }
 
@@ -79,37 +134,37 @@ struct FieldPlanes {
   static constexpr int kPartBytes[3] = {256, 128, 128};
   static constexpr bool kIsSigned = false;
 
-  static inline void unpack(const std::uint8_t* const parts[], Bytes (&quads)[16]) {
-    unpack_field(parts[0], quads);
-    if constexpr (kPlanes >= 1) append_plane<0x06>(parts[1], quads);
-    if constexpr (kPlanes >= 2) append_plane<0x0e>(parts[2], quads);
+  static inline void unpack(const std::uint8_t* const parts[], std::int64_t g, Bytes (&quads)[16]) {
+    EDGERT_UNROLL
+    for (int z = 0; z < 4; ++z) unpack_pieces<kPlanes>(load_bytes(parts[0] + 256 * g + 64 * z), quads + 4 * z);
+    EDGERT_UNROLL
+    for (int z = 0; z < 2; ++z) {
+      const std::int64_t at = 128 * g + 64 * z;
+      if constexpr (kPlanes == 1) append_plane(load_bytes(parts[1] + at), quads + 8 * z);
+      if constexpr (kPlanes == 2) append_planes(pair_planes(parts[1] + at, parts[2] + at), quads + 8 * z);
+    }
   }
 
   // No unpacking: masked pieces go into the dots where they stand (docs/numerics.md).
   template <int kDots>
-  static inline void dots(const std::uint8_t* const parts[], const std::int8_t* x, const GroupSums&,
+  static inline void dots(const std::uint8_t* const parts[], std::int64_t g, const std::int8_t* x, const GroupSums&,
                           i32x16 (&out)[kDots]) {
     static_assert(kDots == 1);
-    DotSum sum = field_dot(parts[0], x);
+    const DotSum field = field_dot(parts[0] + 256 * g, x);
     if constexpr (kPlanes == 0) {
-      out[0] = widen(sum);
+      out[0] = widen(field);
+    } else if constexpr (kPlanes == 1) {
+      out[0] = widen(add(add(field, field), plane_dot(parts[1] + 128 * g, x)));  // 7 x 16 quads: within kDotCapacity
     } else {
-      sum = add(add(sum, sum), plane_dot(parts[1], x));  // codes below 8, 16 quads: 112 of kDotCapacity
-      if constexpr (kPlanes == 1) {
-        out[0] = widen(sum);
-      } else if constexpr (16 * kMaxCode <= kDotCapacity) {
-        out[0] = widen(add(add(sum, sum), plane_dot(parts[2], x)));
-      } else {
-        const i32x16 wide = widen(sum);
-        out[0] = add(add(wide, wide), widen(plane_dot(parts[2], x)));
-      }
+      out[0] = add(shift_left<2>(widen(field)), widen(two_planes_dot(parts[1] + 128 * g, parts[2] + 128 * g, x)));
     }
   }
 
-  static inline int get(const std::uint8_t* const parts[], int lane, int column) {
+  static inline int get(const std::uint8_t* const parts[], std::int64_t g, int lane, int column) {
     const int quad = column / 4, byte = 4 * lane + column % 4;
-    int code = (parts[0][64 * (quad / 4) + byte] >> (2 * (quad % 4))) & 3;
-    for (int p = 1; p <= kPlanes; ++p) code = 2 * code + ((parts[p][64 * (quad / 8) + byte] >> (quad % 8)) & 1);
+    int code = (parts[0][256 * g + 64 * (quad / 4) + byte] >> (2 * (quad % 4))) & 3;
+    for (int p = 1; p <= kPlanes; ++p)
+      code = 2 * code + ((parts[p][128 * g + 64 * (quad / 8) + byte] >> (quad % 8)) & 1);
     return code;
   }
 };

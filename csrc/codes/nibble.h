@@ -4,23 +4,26 @@ struct NibbleCodes {
   static constexpr int kPartBytes[1] = {512};
   static constexpr bool kIsSigned = false;
 
-  static inline void unpack(const std::uint8_t* const parts[], Bytes (&quads)[16]) {
+  static inline void unpack(const std::uint8_t* const parts[], std::int64_t g, Bytes (&quads)[16]) {
+    EDGERT_UNROLL
     for (int z = 0; z < 8; ++z) {
-      const Bytes v = load_bytes(parts[0] + 64 * z);
+      const Bytes v = load_bytes(parts[0] + 512 * g + 64 * z);
       quads[2 * z] = take<0, 0x0f>(v);
       quads[2 * z + 1] = take<4, 0x0f>(v);
     }
   }
 
   template <int kDots>
-  static inline void dots(const std::uint8_t* const parts[], const std::int8_t* x, const GroupSums&,
+  static inline void dots(const std::uint8_t* const parts[], std::int64_t g, const std::int8_t* x, const GroupSums&,
                           i32x16 (&out)[kDots]) {
     constexpr int kVectors = 8 / kDots, kUp = 4 - kNibbleDown;
     static_assert(kVectors * 2 * 15 <= kDotCapacity);
+    EDGERT_UNROLL
     for (int d = 0; d < kDots; ++d) {
       DotSum low = no_sum(), high = no_sum();
+      EDGERT_UNROLL
       for (int z = d * kVectors; z < (d + 1) * kVectors; ++z) {
-        const Bytes v = load_bytes(parts[0] + 64 * z);
+        const Bytes v = load_bytes(parts[0] + 512 * g + 64 * z);
         low = dot(low, take<0, 0x0f>(v), x + 8 * z);
         high = dot(high, take<kNibbleDown, 0x0f << kUp>(v), x + 8 * z + 4);
       }
@@ -28,14 +31,14 @@ struct NibbleCodes {
     }
   }
 
-  static inline int get(const std::uint8_t* const parts[], int lane, int column) {
+  static inline int get(const std::uint8_t* const parts[], std::int64_t g, int lane, int column) {
     const int quad = column / 4;
-    return (parts[0][64 * (quad / 2) + 4 * lane + column % 4] >> (4 * (quad % 2))) & 0x0f;
+    return (parts[0][512 * g + 64 * (quad / 2) + 4 * lane + column % 4] >> (4 * (quad % 2))) & 0x0f;
   }
   // REQUIRES: the part was zero.
-  static inline void put(std::uint8_t* const parts[], int lane, int column, int code) {
+  static inline void put(std::uint8_t* const parts[], std::int64_t g, int lane, int column, int code) {
     const int quad = column / 4;
-    std::uint8_t& byte = parts[0][64 * (quad / 2) + 4 * lane + column % 4];
+    std::uint8_t& byte = parts[0][512 * g + 64 * (quad / 2) + 4 * lane + column % 4];
     byte = static_cast<std::uint8_t>(byte | (code << (4 * (quad % 2))));
   }
 };

@@ -4,39 +4,40 @@ struct NibbleFieldCodes {
   static constexpr int kPartBytes[2] = {512, 256};
   static constexpr bool kIsSigned = false;
 
-  static inline void unpack(const std::uint8_t* const parts[], Bytes (&quads)[16]) {
-    for (int z = 0; z < 4; ++z) unpack_quads(parts, z, quads + 4 * z);
+  static inline void unpack(const std::uint8_t* const parts[], std::int64_t g, Bytes (&quads)[16]) {
+    EDGERT_UNROLL
+    for (int z = 0; z < 4; ++z) unpack_quads(parts[0] + 512 * g + 128 * z, parts[1] + 256 * g + 64 * z, quads + 4 * z);
   }
 
   template <int kDots>
-  static inline void dots(const std::uint8_t* const parts[], const std::int8_t* x, const GroupSums&,
+  static inline void dots(const std::uint8_t* const parts[], std::int64_t g, const std::int8_t* x, const GroupSums&,
                           i32x16 (&out)[kDots]) {
     static_assert(kDots == 4);
+    EDGERT_UNROLL
     for (int z = 0; z < 4; ++z) {
       Bytes quads[4];
-      unpack_quads(parts, z, quads);
+      unpack_quads(parts[0] + 512 * g + 128 * z, parts[1] + 256 * g + 64 * z, quads);
       out[z] = dot_quads<kMaxCode, 4>(quads, x + 16 * z);
     }
   }
 
-  static inline int get(const std::uint8_t* const parts[], int lane, int column) {
+  static inline int get(const std::uint8_t* const parts[], std::int64_t g, int lane, int column) {
     const int quad = column / 4, byte = 4 * lane + column % 4;
-    const int low = (parts[0][64 * (quad / 2) + byte] >> (4 * (quad % 2))) & 0x0f;
-    return low | (((parts[1][64 * (quad / 4) + byte] >> (2 * (quad % 4))) & 3) << 4);
+    const int low = (parts[0][512 * g + 64 * (quad / 2) + byte] >> (4 * (quad % 2))) & 0x0f;
+    return low | (((parts[1][256 * g + 64 * (quad / 4) + byte] >> (2 * (quad % 4))) & 3) << 4);
   }
   // REQUIRES: the parts were zero.
-  static inline void put(std::uint8_t* const parts[], int lane, int column, int code) {
-    NibbleCodes::put(parts, lane, column, code & 0x0f);
+  static inline void put(std::uint8_t* const parts[], std::int64_t g, int lane, int column, int code) {
+    NibbleCodes::put(parts, g, lane, column, code & 0x0f);
     const int quad = column / 4;
-    std::uint8_t& byte = parts[1][64 * (quad / 4) + 4 * lane + column % 4];
+    std::uint8_t& byte = parts[1][256 * g + 64 * (quad / 4) + 4 * lane + column % 4];
     byte = static_cast<std::uint8_t>(byte | ((code >> 4) << (2 * (quad % 4))));
   }
 
  private:
-  // Quads 4z to 4z + 3: two nibble vectors and one field vector.
-  static inline void unpack_quads(const std::uint8_t* const parts[], int z, Bytes* quads) {
-    const Bytes a = load_bytes(parts[0] + 128 * z), b = load_bytes(parts[0] + 128 * z + 64);
-    const Bytes field = load_bytes(parts[1] + 64 * z);
+  // Four quads: two nibble vectors and one field vector.
+  static inline void unpack_quads(const std::uint8_t* nibbles, const std::uint8_t* fields, Bytes* quads) {
+    const Bytes a = load_bytes(nibbles), b = load_bytes(nibbles + 64), field = load_bytes(fields);
     quads[0] = or_bytes(take<0, 0x0f>(a), take<-4, 0x30>(field));
     quads[1] = or_bytes(take<4, 0x0f>(a), take<-2, 0x30>(field));
     quads[2] = or_bytes(take<0, 0x0f>(b), take<0, 0x30>(field));

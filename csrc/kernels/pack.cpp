@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/compiler.h"
 #include "base/float16.h"
 #include "kernels/kernel_table.h"
 
@@ -36,11 +37,7 @@ void pack_rows(const std::uint8_t* const row_data[kStripRows], int cols, int str
       F::put_scales(block, index, lane, scales);
       for (int i = 0; i < F::kBlockColumns; ++i) {
         const int column = index * F::kBlockColumns + i;
-        std::uint8_t* group[Codes::kNumParts];
-        for (int p = 0; p < Codes::kNumParts; ++p) {
-          group[p] = codes[p] + static_cast<std::int64_t>(column / kGroupColumns) * Codes::kPartBytes[p];
-        }
-        Codes::put(group, lane, column % kGroupColumns, F::code(block, i));
+        Codes::put(codes, column / kGroupColumns, lane, column % kGroupColumns, F::code(block, i));
       }
     }
   }

@@ -1,7 +1,6 @@
 // AVX2 with FMA and F16C: 16 lanes are two registers. What each function means: simd/scalar.h.
-constexpr int kTileTokens = 2, kFloatRows = 2, kFloatTokens = 2, kFloatRowsOfOne = 4, kAttentionRows = 2,
-              kAttentionVectors = 2;
-constexpr int kPrefetchBytes = 2048;
+constexpr int kFloatRows = 2, kFloatTokens = 2, kFloatRowsOfOne = 4, kAttentionRows = 2, kAttentionVectors = 2;
+constexpr int kPrefetchBytes = 4096;
 
 struct f32x16 {
   __m256 low, high;

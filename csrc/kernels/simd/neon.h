@@ -1,8 +1,6 @@
 // NEON without sdot: products of bytes add up in 16 bits, pair by pair of columns.
 #include "kernels/simd/neon_base.h"
 
-constexpr int kTileTokens = 2;
-
 // low: rows 0 and 1 of each register's four rows, high: rows 2 and 3; 4 columns each.
 struct DotSum {
   int16x8_t low[4], high[4];
@@ -40,9 +38,7 @@ static inline DotSum shift_right(DotSum a) {
   }
   return a;
 }
-static inline i32x16 widen(DotSum a) {
-  EDGERT_EACH(i32x16, vpaddq_s32(vpaddlq_s16(a.low[i]), vpaddlq_s16(a.high[i])));
-}
+static inline i32x16 widen(DotSum a) { EDGERT_EACH(i32x16, vpaddq_s32(vpaddlq_s16(a.low[i]), vpaddlq_s16(a.high[i]))); }
 
 static inline i32x16 signed_dot(i32x16 sum, Bytes codes, const std::int8_t* quad) {
   const int8x16_t x = broadcast_quad(quad);

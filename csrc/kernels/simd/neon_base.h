@@ -1,7 +1,7 @@
 // aarch64 NEON: 16 lanes are four registers. What each function means: simd/scalar.h.
 // The dots follow in simd/neon.h or simd/neon_dotprod.h.
 constexpr int kFloatRows = 2, kFloatTokens = 2, kFloatRowsOfOne = 4, kAttentionRows = 2, kAttentionVectors = 2;
-constexpr int kPrefetchBytes = 1024;
+constexpr int kPrefetchBytes = 4096;
 
 struct f32x16 {
   float32x4_t q[4];
@@ -14,8 +14,8 @@ struct Bytes {
 };
 
 // The same for the four registers.
-#define EDGERT_EACH(type, expression) \
-  type r;                             \
+#define EDGERT_EACH(type, expression)                \
+  type r;                                            \
   for (int i = 0; i < 4; ++i) r.q[i] = (expression); \
   return r
 

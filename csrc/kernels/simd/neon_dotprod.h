@@ -1,8 +1,6 @@
 // NEON with sdot: four products of signed bytes are added in 32 bits.
 #include "kernels/simd/neon_base.h"
 
-constexpr int kTileTokens = 4;
-
 using DotSum = i32x16;
 constexpr int kDotCapacity = 1 << 20;
 // Codes must stay below 128: the last two bits of a field are shifted down.

@@ -1,10 +1,10 @@
 // The vector types as plain loops: the specification that every other simd/*.h follows bit by bit.
 // Included inside the namespace of an instruction set; what each function means is written here and nowhere else.
 
-// Tuning: tokens of an integer tile, rows and tokens of a float tile, query rows and value vectors of attention.
-constexpr int kTileTokens = 4, kFloatRows = 4, kFloatTokens = 2, kFloatRowsOfOne = 4, kAttentionRows = 4,
-              kAttentionVectors = 1;
-constexpr int kPrefetchBytes = 2048;
+// Tuning: rows and tokens of a float tile, its rows for one token, query rows and value vectors of attention, how far
+// ahead to prefetch.
+constexpr int kFloatRows = 4, kFloatTokens = 2, kFloatRowsOfOne = 4, kAttentionRows = 4, kAttentionVectors = 1;
+constexpr int kPrefetchBytes = 4096;
 
 struct f32x16 {
   float v[16];
