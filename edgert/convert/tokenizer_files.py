@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from edgert import tokenizer
 from edgert.errors import TokenizerError
 from edgert.files.checkpoint import Checkpoint
-from edgert.tokenizer.gguf import from_gguf
 
 _COPIED = (
     "tokenizer.json",
@@ -26,17 +25,10 @@ _MAX_BYTES = 1 << 28  # of a tokenizer's file; the largest vocabularies take som
 def tokenizer_files(checkpoint: Checkpoint) -> dict[str, bytes]:
     """File name -> content. Empty for a model without a tokenizer. Raises TokenizerError for a vocabulary not known."""
     if checkpoint.kind == "gguf":
-        return _rebuilt(checkpoint)
+        rebuilt = tokenizer.load(checkpoint)
+        return {} if rebuilt is None else {n: text.encode() for n, text in tokenizer.tokenizer_files(rebuilt).items()}
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
     return {name: _read(folder / name) for name in _COPIED if (folder / name).is_file()}
-
-
-def _rebuilt(checkpoint: Checkpoint) -> dict[str, bytes]:
-    tokenizer = from_gguf(checkpoint.metadata, str(checkpoint.path))
-    if tokenizer is None:
-        return {}
-    config = json.dumps(tokenizer.config, indent=2, ensure_ascii=False) + "\n"
-    return {"tokenizer.json": tokenizer.to_json().encode(), "tokenizer_config.json": config.encode()}
 
 
 def _read(path: Path) -> bytes:
