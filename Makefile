@@ -46,7 +46,7 @@ neon:
 fuzz:
 	cd / && $(PYTHON) -c 'import edgert._core' 2>/dev/null || $(MAKE) -C $(CURDIR) dev
 	$(CONFIGURE) -B build/fuzz -DEDGERT_SANITIZE=address,undefined -DEDGERT_FUZZ=ON -DEDGERT_TESTS=OFF \
-	  -DEDGERT_OUTPUT_DIR=$(CURDIR)/build/fuzz/module
+	  -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DEDGERT_OUTPUT_DIR=$(CURDIR)/build/fuzz/module
 	cmake --build build/fuzz --parallel $(JOBS)
 	build/fuzz/edgert_fuzz_store $$(($(FUZZ_SECONDS) / 4)) $(FUZZ_SEED)
 	$(PYTHON) tests/fuzz/mutate.py --module build/fuzz/module --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)

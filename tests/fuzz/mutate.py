@@ -125,6 +125,12 @@ def mutate_model(source: Path, out: Path, rng: random.Random) -> None:
         path.write_text(json.dumps(mutate_json(json.loads(content), rng)), encoding="utf-8")
 
 
+def library_path(name: str) -> str:
+    """Where the compiler has a library of its own."""
+    command = [os.environ.get("CXX", "g++"), f"-print-file-name={name}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 class Opener:
     """Runs the children; counts what they say."""
 
@@ -135,8 +141,8 @@ class Opener:
         if module is not None:
             (core,) = module.glob("_core*.so")
             self._command += ["--core", str(core)]
-            library = ["gcc", "-print-file-name=libasan.so"]
-            preload = subprocess.run(library, capture_output=True, text=True, check=True).stdout.strip()
+            # libstdc++ too: the sanitizer looks for the functions that throw when the process begins.
+            preload = " ".join(library_path(name) for name in ("libasan.so", "libstdc++.so.6"))
             self._environment |= {
                 "LD_PRELOAD": preload, "PYTHONPATH": str(ROOT), "PYTHONMALLOC": "malloc",
                 "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:hard_rss_limit_mb=3000",
