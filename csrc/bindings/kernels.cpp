@@ -8,10 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "base/memory.h"
 #include "bindings/bindings.h"
 #include "formats/pack.h"
-#include "kernels/kernel_table.h"
+#include "kernels/single.h"
 
 namespace py = pybind11;
 
@@ -46,91 +45,41 @@ std::int64_t matrix_cols(const Floats& x) {
   return x.shape(1);
 }
 
-WeightView view_of(Format format, int rows, int cols, const std::vector<ByteArray>& parts) {
+WeightView view_of(const std::string& format_name, int rows, int cols, const std::vector<ByteArray>& parts) {
+  const Format format = format_of(format_name);
   const FormatSpec& s = spec(format);
-  expect(rows > 0 && cols > 0, "rows and cols", rows < cols ? rows : cols, 1);
+  expect(rows > 0 && cols > 0, "rows and cols", std::min(rows, cols), 1);
   expect(static_cast<int>(parts.size()) == s.num_parts, "parts", static_cast<std::int64_t>(parts.size()), s.num_parts);
-  WeightView w;
-  w.format = format;
-  w.rows = rows;
-  w.cols = cols;
-  w.strips = (rows + kStripRows - 1) / kStripRows;
-  w.groups = (cols + kGroupColumns - 1) / kGroupColumns;
-  w.row_bytes = s.is_float ? static_cast<std::int64_t>(cols) * s.part_bytes[0] : 0;
+  const std::uint8_t* starts[kMaxParts] = {};
   for (int i = 0; i < s.num_parts; ++i) {
     const std::int64_t num_bytes = part_bytes(format, i, rows, cols);
     expect(parts[i].size() == num_bytes, std::string("bytes of part ") + s.part_names[i], parts[i].size(), num_bytes);
-    w.parts[i] = parts[i].data();
+    starts[i] = parts[i].data();
   }
-  return w;
+  return view_of_parts(format, rows, cols, starts);
 }
 
-// Inputs as a step prepares them: padded values, codes, scales and sums of every token.
-struct PreparedInput {
-  Memory values, codes, scales, sums;
-  LinearInput input;
-
-  PreparedInput(const KernelTable& table, const Floats& x, int scale_columns) {
-    const std::int64_t tokens = x.shape(0), cols = x.shape(1), groups = (cols + 63) / 64;
-    input.tokens = static_cast<std::int32_t>(tokens);
-    input.values_stride = (cols + 15) / 16 * 16;
-    input.codes_stride = groups * 64;
-    input.group_stride = groups;
-    const std::int64_t num_scales = groups * (scale_columns == 32 ? 2 : 1);
-    values = Memory(static_cast<std::size_t>(tokens * input.values_stride) * 4 + 64);
-    codes = Memory(static_cast<std::size_t>(tokens * input.codes_stride) + 64);
-    scales = Memory(static_cast<std::size_t>(tokens * num_scales) * 4 + 64);
-    sums = Memory(static_cast<std::size_t>(tokens * groups) * sizeof(GroupSums) + 64);
-    for (std::int64_t t = 0; t < tokens; ++t) {
-      const float* row = x.data() + t * cols;
-      std::copy(row, row + cols, values.as<float>() + t * input.values_stride);
-      if (scale_columns == 0) continue;
-      table.quantize(row, static_cast<int>(cols), scale_columns, codes.as<std::int8_t>() + t * input.codes_stride,
-                     scales.as<float>() + t * num_scales, sums.as<GroupSums>() + t * groups);
-    }
-    input.values = values.as<float>();
-    input.codes = codes.as<std::int8_t>();
-    input.scales = scales.as<float>();
-    input.sums = sums.as<GroupSums>();
-  }
-};
-
-Floats linear(const std::string& isa, const std::string& format_name, int rows, int cols,
+Floats linear(const std::string& isa, const std::string& format, int rows, int cols,
               const std::vector<ByteArray>& parts, const Floats& x, const std::optional<Floats>& bias) {
-  const KernelTable& table = table_of(isa);
-  const Format format = format_of(format_name);
   const WeightView w = view_of(format, rows, cols, parts);
-  expect(matrix_cols(x) == cols, "columns of x", matrix_cols(x), cols);
-  const PreparedInput prepared(table, x, spec(format).activation_columns);
-  const std::int64_t stride = static_cast<std::int64_t>(w.strips) * kStripRows, tokens = x.shape(0);
-  Memory out(static_cast<std::size_t>(tokens * stride) * 4 + 64), padded_bias(static_cast<std::size_t>(stride) * 4);
-  LinearOutput y{out.as<float>(), stride, nullptr};
-  if (bias) {
-    expect(bias->size() == rows, "bias", bias->size(), rows);
-    std::copy(bias->data(), bias->data() + rows, padded_bias.as<float>());
-    y.bias = padded_bias.as<float>();
-  }
-  table.linear[static_cast<int>(format)](w, prepared.input, y, 0, w.strips);
-  Floats result({tokens, static_cast<std::int64_t>(rows)});
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    std::copy(y.y + t * stride, y.y + t * stride + rows, result.mutable_data() + t * rows);
-  }
-  return result;
+  expect(matrix_cols(x) == cols, "columns of x", x.shape(1), cols);
+  expect(!bias || bias->size() == rows, "bias", bias ? bias->size() : 0, rows);
+  Floats y({x.shape(0), py::ssize_t{rows}});
+  run_linear(table_of(isa), w, x.data(), static_cast<std::int32_t>(x.shape(0)), bias ? bias->data() : nullptr,
+             y.mutable_data());
+  return y;
 }
 
-Floats dequantize(const std::string& isa, const std::string& format_name, int rows, int cols,
+Floats dequantize(const std::string& isa, const std::string& format, int rows, int cols,
                   const std::vector<ByteArray>& parts) {
-  const KernelTable& table = table_of(isa);
-  const Format format = format_of(format_name);
   const WeightView w = view_of(format, rows, cols, parts);
-  std::vector<float> row_values(static_cast<std::size_t>(cols + 15) / 16 * 16);
-  Floats result({rows, cols});
+  std::vector<float> values(static_cast<std::size_t>(cols + 15) / 16 * 16);
+  Floats y({rows, cols});
   for (int row = 0; row < rows; ++row) {
-    table.dequantize_row[static_cast<int>(format)](w, row, row_values.data());
-    std::copy(row_values.data(), row_values.data() + cols,
-              result.mutable_data() + static_cast<std::int64_t>(row) * cols);
+    table_of(isa).dequantize_row[static_cast<int>(w.format)](w, row, values.data());
+    std::copy_n(values.data(), cols, y.mutable_data() + static_cast<std::int64_t>(row) * cols);
   }
-  return result;
+  return y;
 }
 
 std::vector<ByteArray> pack(const std::string& format_name, const ByteArray& raw, int cols) {
@@ -160,61 +109,35 @@ std::vector<ByteArray> pack(const std::string& format_name, const ByteArray& raw
 
 py::tuple quantize(const std::string& isa, const Floats& x, int scale_columns) {
   expect(scale_columns == 32 || scale_columns == 64, "scale_columns", scale_columns, 64);
-  matrix_cols(x);
-  const PreparedInput p(table_of(isa), x, scale_columns);
-  const std::int64_t tokens = x.shape(0), groups = p.input.group_stride;
-  Array<std::int8_t> codes({tokens, p.input.codes_stride});
-  Floats scales({tokens, groups * (64 / scale_columns)});
-  Array<std::int32_t> sums({tokens, groups, std::int64_t{8}});
-  std::copy(p.input.codes, p.input.codes + codes.size(), codes.mutable_data());
-  std::copy(p.input.scales, p.input.scales + scales.size(), scales.mutable_data());
-  const auto* first = reinterpret_cast<const std::int32_t*>(p.input.sums);
-  std::copy(first, first + sums.size(), sums.mutable_data());
-  return py::make_tuple(codes, scales, sums);
+  const std::int64_t cols = matrix_cols(x), tokens = x.shape(0);
+  const PreparedInput p(table_of(isa), x.data(), static_cast<std::int32_t>(tokens), static_cast<std::int32_t>(cols),
+                        scale_columns);
+  const LinearInput& input = p.input();
+  const std::int64_t groups = input.group_stride;
+  const auto* sums = reinterpret_cast<const std::int32_t*>(input.sums);
+  return py::make_tuple(Array<std::int8_t>({tokens, input.codes_stride}, input.codes),
+                        Floats({tokens, p.num_scales()}, input.scales),
+                        Array<std::int32_t>({tokens, groups, std::int64_t{8}}, sums));
 }
 
-// q: [rows, head_dim]; k, v: [positions, head_dim]; mask: bool [rows, positions]. Returns (out, log_sum_exp).
 py::tuple attention(const std::string& isa, const Floats& q, const Floats& k, const Floats& v, const Array<bool>& mask,
                     float scale, float soft_cap, const std::string& kv_format) {
-  const KernelTable& table = table_of(isa);
   const std::int64_t rows = q.shape(0), head_dim = matrix_cols(q), positions = k.shape(0);
   expect(rows >= 1 && rows <= kMaxAttentionRows, "query rows", rows, kMaxAttentionRows);
   expect(matrix_cols(k) == head_dim && matrix_cols(v) == head_dim, "head_dim of k and v", k.shape(1), head_dim);
-  expect(v.shape(0) == positions && mask.ndim() == 2 && mask.shape(1) == positions && mask.shape(0) == rows,
-         "positions of v and mask", mask.shape(1), positions);
-  const std::int64_t num_blocks = (positions + kPageTokens - 1) / kPageTokens, block_bytes = kPageTokens * head_dim * 4;
-  Memory pages(static_cast<std::size_t>(2 * num_blocks * block_bytes) + 64);
-  std::vector<KVBlock> blocks;
-  std::vector<std::uint64_t> masks(static_cast<std::size_t>(num_blocks * rows), 0);
-  const KVFormat format = kv_format == "f16" ? KVFormat::f16 : KVFormat::f32;
-  for (std::int64_t b = 0; b < num_blocks; ++b) {
-    blocks.push_back({pages.data() + 2 * b * block_bytes, pages.data() + (2 * b + 1) * block_bytes});
-  }
-  for (std::int64_t p = 0; p < positions; ++p) {
-    const KVBlock& block = blocks[static_cast<std::size_t>(p / kPageTokens)];
-    const int slot = static_cast<int>(p % kPageTokens), dim = static_cast<int>(head_dim);
-    table.store_k(format, k.data() + p * head_dim, dim, slot, const_cast<void*>(block.k));
-    table.store_v(format, v.data() + p * head_dim, dim, slot, const_cast<void*>(block.v));
-    for (std::int64_t r = 0; r < rows; ++r) {
-      if (mask.at(r, p)) masks[static_cast<std::size_t>(p / kPageTokens * rows + r)] |= 1ull << slot;
-    }
-  }
+  expect(v.shape(0) == positions && mask.size() == rows * positions, "size of mask", mask.size(), rows * positions);
   Floats out({rows, head_dim}), log_sum_exp(rows);
-  AttentionTask task{};
-  task.format = format;
-  task.head_dim = static_cast<std::int32_t>(head_dim);
-  task.scale = scale;
-  task.soft_cap = soft_cap;
-  task.num_rows = static_cast<std::int32_t>(rows);
-  task.num_blocks = static_cast<std::int32_t>(num_blocks);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    task.q[r] = q.data() + r * head_dim;
-    task.out[r] = out.mutable_data() + r * head_dim;
-  }
-  task.log_sum_exp = log_sum_exp.mutable_data();
-  task.blocks = blocks.data();
-  task.masks = masks.data();
-  table.attention(task);
+  const AttentionArrays arrays{.format = kv_format == "f16" ? KVFormat::f16 : KVFormat::f32,
+                               .rows = static_cast<std::int32_t>(rows),
+                               .positions = static_cast<std::int32_t>(positions),
+                               .head_dim = static_cast<std::int32_t>(head_dim),
+                               .q = q.data(),
+                               .k = k.data(),
+                               .v = v.data(),
+                               .mask = mask.data(),
+                               .scale = scale,
+                               .soft_cap = soft_cap};
+  run_attention(table_of(isa), arrays, out.mutable_data(), log_sum_exp.mutable_data());
   return py::make_tuple(out, log_sum_exp);
 }
 

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "base/math.h"
-#include "base/memory.h"
 #include "formats/pack.h"
+#include "kernels/single.h"
 #include "tests/digest_inputs.h"
 
 namespace edgert {
@@ -33,12 +33,7 @@ struct DigestWeight {
 
   DigestWeight(Format format, int rows, int cols, DigestIntegers integers) {
     const FormatSpec& s = spec(format);
-    view.format = format;
-    view.rows = rows;
-    view.cols = cols;
-    view.strips = (rows + kStripRows - 1) / kStripRows;
-    view.groups = (cols + kGroupColumns - 1) / kGroupColumns;
-    view.row_bytes = s.is_float ? static_cast<std::int64_t>(cols) * s.part_bytes[0] : 0;
+    const std::uint8_t* starts[kMaxParts] = {};
     for (int i = 0; i < s.num_parts; ++i) {
       const std::int64_t num_bytes = part_bytes(format, i, rows, cols);
       const bool is_scale =
@@ -52,55 +47,30 @@ struct DigestWeight {
       } else {
         parts.push_back(is_scale ? halves(format, num_bytes, integers) : integers.bytes(num_bytes));
       }
-      view.parts[i] = parts.back().data();
+      starts[i] = parts.back().data();
     }
+    view = view_of_parts(format, rows, cols, starts);
   }
 };
 
-// ---- inputs
-
-struct DigestInput {
-  Memory codes, scales, sums, values;
-  LinearInput input;
-};
-
-std::shared_ptr<DigestInput> make_input(const KernelTable& table, int tokens, int cols, int scale_columns,
-                                        DigestIntegers integers) {
-  auto made = std::make_shared<DigestInput>();
-  LinearInput& x = made->input;
-  const std::int64_t groups = (cols + 63) / 64, per_group = scale_columns == 32 ? 2 : 1;
-  x.tokens = tokens;
-  x.group_stride = groups;
-  x.codes_stride = groups * 64;
-  x.values_stride = round_up(cols, 16);
-  made->codes = Memory(static_cast<std::size_t>(tokens * x.codes_stride));
-  made->scales = Memory(static_cast<std::size_t>(tokens * groups * per_group) * 4);
-  made->sums = Memory(static_cast<std::size_t>(tokens * groups) * sizeof(GroupSums));
-  made->values = Memory(static_cast<std::size_t>(tokens * x.values_stride) * 4);
+std::vector<float> token_values(int tokens, int cols, std::uint64_t seed) {
+  DigestIntegers integers(seed);
+  std::vector<float> x;
   for (int t = 0; t < tokens; ++t) {
     const std::vector<float> row = integers.values(cols, -14 - t);
-    std::memcpy(made->values.as<float>() + t * x.values_stride, row.data(), row.size() * 4);
-    if (scale_columns == 0) continue;
-    table.quantize(row.data(), cols, scale_columns, made->codes.as<std::int8_t>() + t * x.codes_stride,
-                   made->scales.as<float>() + t * groups * per_group, made->sums.as<GroupSums>() + t * groups);
+    x.insert(x.end(), row.begin(), row.end());
   }
-  x.codes = made->codes.as<std::int8_t>();
-  x.scales = made->scales.as<float>();
-  x.sums = made->sums.as<GroupSums>();
-  x.values = made->values.as<float>();
-  return made;
+  return x;
 }
 
 std::uint64_t linear_digest(const KernelTable& table, Format format, int rows, int cols, int tokens) {
   const DigestWeight weight(format, rows, cols, DigestIntegers(static_cast<std::uint64_t>(rows * 7 + cols)));
-  const auto x = make_input(table, tokens, cols, spec(format).activation_columns, DigestIntegers(5));
-  const std::int64_t stride = round_up(rows, 16);
-  std::vector<float> y(static_cast<std::size_t>(tokens * stride)), bias(static_cast<std::size_t>(stride), 0.0f);
-  for (int i = 0; i < rows; ++i) bias[static_cast<std::size_t>(i)] = static_cast<float>(i) * 0.25f;
-  const LinearOutput out{y.data(), stride, tokens % 2 == 0 ? bias.data() : nullptr};
-  table.linear[static_cast<int>(format)](weight.view, x->input, out, 0, weight.view.strips);
+  const std::vector<float> x = token_values(tokens, cols, 5);
+  std::vector<float> y(static_cast<std::size_t>(tokens * rows)), bias;
+  for (int i = 0; i < rows; ++i) bias.push_back(static_cast<float>(i) * 0.25f);
+  run_linear(table, weight.view, x.data(), tokens, tokens % 2 == 0 ? bias.data() : nullptr, y.data());
   DigestHash hash;
-  hash.add_floats(y.data(), tokens * stride);
+  hash.add_floats(y.data(), tokens * rows);
   return hash.value();
 }
 
@@ -116,12 +86,14 @@ std::uint64_t dequantize_digest(const KernelTable& table, Format format, int row
 }
 
 std::uint64_t quantize_digest(const KernelTable& table, int scale_columns) {
+  constexpr int kTokens = 5;
   DigestHash hash;
   for (const int cols : {1, 33, 64, 200, 1024}) {
-    const auto x = make_input(table, 5, cols, scale_columns, DigestIntegers(static_cast<std::uint64_t>(cols)));
-    hash.add_bytes(x->codes.data(), static_cast<std::size_t>(5 * x->input.codes_stride));
-    hash.add_floats(x->input.scales, 5 * x->input.group_stride * (64 / scale_columns));
-    hash.add_bytes(x->input.sums, static_cast<std::size_t>(5 * x->input.group_stride) * sizeof(GroupSums));
+    const std::vector<float> x = token_values(kTokens, cols, static_cast<std::uint64_t>(cols));
+    const PreparedInput p(table, x.data(), kTokens, cols, scale_columns);
+    hash.add_bytes(p.input().codes, static_cast<std::size_t>(kTokens * p.input().codes_stride));
+    hash.add_floats(p.input().scales, kTokens * p.num_scales());
+    hash.add_bytes(p.input().sums, static_cast<std::size_t>(kTokens * p.input().group_stride) * sizeof(GroupSums));
   }
   return hash.value();
 }
@@ -158,46 +130,32 @@ std::uint64_t rope_digest(const KernelTable& table) {
 // ---- attention
 
 std::uint64_t attention_digest(const KernelTable& table, KVFormat format, int rows, int head_dim, float soft_cap) {
-  constexpr int kBlocks = 3;
+  constexpr int kPositions = 180;
   DigestIntegers integers(static_cast<std::uint64_t>(rows * 100 + head_dim));
-  const std::size_t block_bytes = static_cast<std::size_t>(kPageTokens) * static_cast<std::size_t>(head_dim) * 4;
-  Memory pages(2 * kBlocks * block_bytes);
-  std::vector<KVBlock> blocks;
-  std::vector<std::uint64_t> masks;
-  for (std::size_t b = 0; b < kBlocks; ++b) {
-    std::uint8_t *k = pages.data() + 2 * b * block_bytes, *v = k + block_bytes;
-    blocks.push_back({k, v});
-    for (int slot = 0; slot < kPageTokens; ++slot) {
-      table.store_k(format, integers.values(head_dim, -16).data(), head_dim, slot, k);
-      table.store_v(format, integers.values(head_dim, -16).data(), head_dim, slot, v);
+  const std::vector<float> q = integers.values(rows * head_dim, -15), k = integers.values(kPositions * head_dim, -16),
+                           v = integers.values(kPositions * head_dim, -16);
+  const auto mask = std::make_unique<bool[]>(static_cast<std::size_t>(rows * kPositions));
+  for (int r = 0; r < rows; ++r) {
+    for (int p = 0; p < kPositions; ++p) {
+      const bool is_hidden_block = r == 1 && p / kPageTokens == 1;
+      mask[static_cast<std::size_t>(r * kPositions + p)] = r == 0 || (!is_hidden_block && integers.next() % 3 != 0);
     }
-    for (int r = 0; r < rows; ++r) masks.push_back(r == 0 ? ~0ull : r == 1 && b == 1 ? 0 : integers.next() | (b == 2));
   }
-  std::vector<std::vector<float>> q, out;
-  for (int r = 0; r < rows; ++r) {
-    q.push_back(integers.values(head_dim, -15));
-    out.emplace_back(static_cast<std::size_t>(head_dim));
-  }
-  float log_sums[kMaxAttentionRows];
-  AttentionTask task{};
-  task.format = format;
-  task.head_dim = head_dim;
-  task.scale = 0.125f;
-  task.soft_cap = soft_cap;
-  task.num_rows = rows;
-  task.num_blocks = kBlocks;
-  task.log_sum_exp = log_sums;
-  task.blocks = blocks.data();
-  task.masks = masks.data();
-  for (int r = 0; r < rows; ++r) {
-    task.q[r] = q[static_cast<std::size_t>(r)].data();
-    task.out[r] = out[static_cast<std::size_t>(r)].data();
-  }
-  table.attention(task);
+  std::vector<float> out(q.size()), log_sums(static_cast<std::size_t>(rows));
+  const AttentionArrays arrays{.format = format,
+                               .rows = rows,
+                               .positions = kPositions,
+                               .head_dim = head_dim,
+                               .q = q.data(),
+                               .k = k.data(),
+                               .v = v.data(),
+                               .mask = mask.get(),
+                               .scale = 0.125f,
+                               .soft_cap = soft_cap};
+  run_attention(table, arrays, out.data(), log_sums.data());
   DigestHash hash;
-  hash.add_bytes(pages.data(), 2 * kBlocks * block_bytes);
-  for (const std::vector<float>& row : out) hash.add_floats(row.data(), head_dim);
-  hash.add_floats(log_sums, rows);
+  hash.add_floats(out.data(), rows * head_dim);
+  hash.add_floats(log_sums.data(), rows);
   return hash.value();
 }
 

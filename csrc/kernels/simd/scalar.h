@@ -66,14 +66,19 @@ static inline f32x16 select_less(f32x16 a, f32x16 b, f32x16 x, f32x16 y) {
   EDGERT_LANES x.v[i] = a.v[i] < b.v[i] ? x.v[i] : y.v[i];
   return x;
 }
+// Weights in file order may lie at any address: all loads are unaligned.
 static inline f32x16 load_f16(const std::uint16_t* p) {
+  std::uint16_t bits[16];
   f32x16 r;
-  EDGERT_LANES r.v[i] = float_from_f16(p[i]);
+  __builtin_memcpy(bits, p, 32);
+  EDGERT_LANES r.v[i] = float_from_f16(bits[i]);
   return r;
 }
 static inline f32x16 load_bf16(const std::uint16_t* p) {
+  std::uint16_t bits[16];
   f32x16 r;
-  EDGERT_LANES r.v[i] = float_from_bf16(p[i]);
+  __builtin_memcpy(bits, p, 32);
+  EDGERT_LANES r.v[i] = float_from_bf16(bits[i]);
   return r;
 }
 static inline void store_f16(std::uint16_t* p, f32x16 a) { EDGERT_LANES p[i] = f16_from_float(a.v[i]); }

@@ -1,0 +1,97 @@
+#include "kernels/single.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace edgert {
+
+WeightView view_of_parts(Format format, std::int32_t rows, std::int32_t cols, const std::uint8_t* const* parts) {
+  const FormatSpec& s = spec(format);
+  WeightView w;
+  w.format = format;
+  w.rows = rows;
+  w.cols = cols;
+  w.strips = (rows + kStripRows - 1) / kStripRows;
+  w.groups = (cols + kGroupColumns - 1) / kGroupColumns;
+  w.row_bytes = s.is_float ? std::int64_t{cols} * s.part_bytes[0] : 0;
+  std::copy(parts, parts + s.num_parts, w.parts.begin());
+  return w;
+}
+
+PreparedInput::PreparedInput(const KernelTable& kernels, const float* x, std::int32_t tokens, std::int32_t cols,
+                             int scale_columns) {
+  const std::int64_t groups = (cols + kGroupColumns - 1) / kGroupColumns;
+  num_scales_ = scale_columns == 32 ? 2 * groups : groups;
+  input_.tokens = tokens;
+  input_.values_stride = round_up(cols, 16);
+  input_.codes_stride = groups * kGroupColumns;
+  input_.group_stride = groups;
+  values_ = Memory(static_cast<std::size_t>(tokens * input_.values_stride) * sizeof(float));
+  codes_ = Memory(static_cast<std::size_t>(tokens * input_.codes_stride));
+  scales_ = Memory(static_cast<std::size_t>(tokens * num_scales_) * sizeof(float));
+  sums_ = Memory(static_cast<std::size_t>(tokens * groups) * sizeof(GroupSums));
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const float* row = x + t * cols;
+    std::copy(row, row + cols, values_.as<float>() + t * input_.values_stride);
+    if (scale_columns == 0) continue;
+    kernels.quantize(row, cols, scale_columns, codes_.as<std::int8_t>() + t * input_.codes_stride,
+                     scales_.as<float>() + t * num_scales_, sums_.as<GroupSums>() + t * groups);
+  }
+  input_.values = values_.as<float>();
+  input_.codes = codes_.as<std::int8_t>();
+  input_.scales = scales_.as<float>();
+  input_.sums = sums_.as<GroupSums>();
+}
+
+void run_linear(const KernelTable& kernels, const WeightView& w, const float* x, std::int32_t tokens, const float* bias,
+                float* y) {
+  const PreparedInput prepared(kernels, x, tokens, w.cols, spec(w.format).activation_columns);
+  const std::int64_t stride = round_up(w.rows, kStripRows);
+  Memory out(static_cast<std::size_t>(tokens * stride) * sizeof(float));
+  Memory padded_bias(static_cast<std::size_t>(stride) * sizeof(float));
+  LinearOutput output{out.as<float>(), stride, nullptr};
+  if (bias != nullptr) {
+    std::copy(bias, bias + w.rows, padded_bias.as<float>());
+    output.bias = padded_bias.as<float>();
+  }
+  kernels.linear[static_cast<int>(w.format)](w, prepared.input(), output, 0, w.strips);
+  for (std::int64_t t = 0; t < tokens; ++t) std::copy_n(output.y + t * stride, w.rows, y + t * w.rows);
+}
+
+void run_attention(const KernelTable& kernels, const AttentionArrays& a, float* out, float* log_sum_exp) {
+  const std::int32_t num_blocks = (a.positions + kPageTokens - 1) / kPageTokens;
+  const std::size_t block_bytes = sizeof(float) * kPageTokens * static_cast<std::size_t>(a.head_dim);
+  Memory pages(2 * block_bytes * static_cast<std::size_t>(num_blocks));
+  std::vector<KVBlock> blocks;
+  std::vector<std::uint64_t> masks(static_cast<std::size_t>(num_blocks) * static_cast<std::size_t>(a.rows), 0);
+  for (std::int64_t p = 0; p < a.positions; ++p) {
+    const auto block = static_cast<std::size_t>(p / kPageTokens);
+    const int slot = static_cast<int>(p % kPageTokens);
+    std::uint8_t* k = pages.data() + 2 * block * block_bytes;
+    if (slot == 0) blocks.push_back({k, k + block_bytes});
+    kernels.store_k(a.format, a.k + p * a.head_dim, a.head_dim, slot, k);
+    kernels.store_v(a.format, a.v + p * a.head_dim, a.head_dim, slot, k + block_bytes);
+    for (std::int64_t r = 0; r < a.rows; ++r) {
+      std::uint64_t& mask = masks[block * static_cast<std::size_t>(a.rows) + static_cast<std::size_t>(r)];
+      if (a.mask[r * a.positions + p]) mask |= std::uint64_t{1} << slot;
+    }
+  }
+  AttentionTask task{.format = a.format,
+                     .head_dim = a.head_dim,
+                     .scale = a.scale,
+                     .soft_cap = a.soft_cap,
+                     .num_rows = a.rows,
+                     .num_blocks = num_blocks,
+                     .q = {},
+                     .out = {},
+                     .log_sum_exp = log_sum_exp,
+                     .blocks = blocks.data(),
+                     .masks = masks.data()};
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    task.q[r] = a.q + r * a.head_dim;
+    task.out[r] = out + r * a.head_dim;
+  }
+  kernels.attention(task);
+}
+
+}  // namespace edgert
