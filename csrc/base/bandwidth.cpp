@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/memory.h"
-#include "base/thread_pool.h"
+#include "base/threads.h"
 
 namespace edgert {
 namespace {
@@ -38,13 +38,12 @@ std::uint64_t read_all(const std::uint8_t* p, std::size_t num_bytes) {
 double read_bandwidth(int num_threads, std::size_t num_bytes, int repeats) {
   Memory memory(num_bytes);
   std::memset(memory.data(), 1, num_bytes);
-  ThreadPool pool(num_threads);
   const std::size_t share = num_bytes / static_cast<std::size_t>(num_threads) / kStep * kStep;
   std::vector<double> seconds;
   std::vector<std::uint64_t> sinks(static_cast<std::size_t>(num_threads) * 8);
   for (int r = 0; r < repeats; ++r) {
     const auto start = std::chrono::steady_clock::now();
-    pool.run([&](int t) {
+    run_on_threads(num_threads, [&](int t) {
       sinks[static_cast<std::size_t>(t) * 8] = read_all(memory.data() + share * static_cast<std::size_t>(t), share);
     });
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());

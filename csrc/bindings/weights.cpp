@@ -31,8 +31,7 @@ WeightId add(WeightStore& store, const std::string& name, const std::string& for
 }
 
 void load(WeightStore& store, int threads, const std::function<void(std::int64_t, std::int64_t)>& progress) {
-  ThreadPool pool(threads);
-  store.load(pool, progress);
+  store.load(threads, progress);
 }
 
 }  // namespace

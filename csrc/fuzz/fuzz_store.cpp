@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/thread_pool.h"
+#include "base/threads.h"
 #include "weights/store.h"
 
 namespace edgert {
@@ -106,7 +106,7 @@ class Requests {
 };
 
 // Returns how many of the requests the store took.
-int load_one_store(const std::string& path, Requests& requests, ThreadPool& pool) {
+int load_one_store(const std::string& path, Requests& requests) {
   WeightStore store;
   store.add_file(path);
   int taken = 0;
@@ -120,7 +120,7 @@ int load_one_store(const std::string& path, Requests& requests, ThreadPool& pool
     } catch (const std::exception&) {  // refused, as it should be
     }
   }
-  store.load(pool, nullptr);
+  store.load(2, nullptr);
   if (store.resident_bytes() > 8 * kFileBytes) {
     std::fprintf(stderr, "found %lld resident bytes of a file of %lld\n",
                  static_cast<long long>(store.resident_bytes()), static_cast<long long>(kFileBytes));
@@ -140,9 +140,8 @@ int fuzz_store(double seconds, std::uint64_t seed) {
   out.close();
   long stores = 0, taken = 0;
   const auto begin = std::chrono::steady_clock::now();
-  ThreadPool pool(2);
   while (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < seconds) {
-    taken += load_one_store(path.string(), requests, pool);
+    taken += load_one_store(path.string(), requests);
     ++stores;
   }
   std::filesystem::remove(path);

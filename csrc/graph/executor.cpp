@@ -24,18 +24,17 @@ std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 }  // namespace
 
 Executor::Executor(const Graph& graph, const WeightStore& store, KVStore& kv, const KernelTable& kernels,
-                   ThreadPool& pool, std::int32_t max_rows)
+                   int num_threads, std::int32_t max_rows)
     : graph_(graph),
       store_(store),
       kv_(kv),
       kernels_(kernels),
-      pool_(pool),
       plan_(compile(graph, store, max_rows)),
       arena_(static_cast<std::size_t>(plan_.arena_bytes)),
-      counters_(plan_.steps.size()),
-      scratch_(at(pool.num_threads())),
-      barrier_(pool.num_threads()),
-      logits_stride_(round_up(graph.vocab_size(), kGroupColumns)) {
+      scratch_(at(num_threads)),
+      logits_stride_(round_up(graph.vocab_size(), kGroupColumns)),
+      works_(plan_.steps.size()),
+      team_(num_threads, [](void* self, int thread) { static_cast<Executor*>(self)->run_thread(thread); }, this) {
   std::int64_t num_floats = 0;
   for (const RopeSpec& rope : graph.ropes) {
     ropes_.push_back(rope_frequencies(rope, kv.max_tokens()));
@@ -55,32 +54,90 @@ Executor::Executor(const Graph& graph, const WeightStore& store, KVStore& kv, co
 }
 
 void Executor::run(float* logits) {
+  const std::uint32_t run = run_.load(std::memory_order_relaxed) + 1;
+  for (Work& work : works_) work.close(run);
   logits_ = logits;
-  for (Counter& counter : counters_) counter.next.store(0, std::memory_order_relaxed);
-  pool_.run([this](int thread) { run_thread(thread); });
+  is_alone_.store(rows_.num_tokens <= kAloneTokens, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < works_.size(); ++i) open_work(i);
+  run_.store(run, std::memory_order_release);
+  team_.wake();
+  run_thread(0);
+  wait_complete(0, works_.size(), run);
+}
+
+// How many items a step has, and how many a thread takes at a time.
+void Executor::open_work(std::size_t index) {
+  const Step& step = plan_.steps[index];
+  const bool alone = is_alone_.load(std::memory_order_relaxed) && !step.is_parallel_alone;
+  const int threads = team_.num_threads();
+  std::int32_t total = num_rows(step.rows), chunk = std::max(1, total / (threads * 4));
+  if (total > 0) {
+    const Node* node = step.node >= 0 ? &graph_.nodes[at(step.node)] : nullptr;
+    switch (step.kind) {
+      case StepKind::linear: {
+        const WeightView& weight = store_.describe(node->weights[0]);
+        total = weight.strips;
+        chunk = strips_per_chunk(weight, threads);
+        break;
+      }
+      case StepKind::store_kv:
+        total = node->attributes.num_kv_heads;
+        chunk = 1;
+        break;
+      case StepKind::attention:
+        total = num_attention_items(step);
+        chunk = 1;
+        break;
+      case StepKind::moe_sort:
+        total = 1;
+        break;
+      case StepKind::moe_gate_up:
+      case StepKind::moe_down:
+        total = num_moe_items(step, step.kind == StepKind::moe_down);
+        chunk = 1;
+        break;
+      case StepKind::moe_act:
+        total *= node->attributes.top_k;
+        chunk = std::max(1, total / (threads * 4));
+        break;
+      default:
+        break;
+    }
+  }
+  works_[index].open(run_.load(std::memory_order_relaxed) + 1, total, alone ? std::max(1, total) : chunk);
+}
+
+// False: the run is over, and this thread is late.
+bool Executor::wait_complete(std::size_t begin, std::size_t end, std::uint32_t run) const {
+  for (std::size_t i = begin; i < end; ++i) {
+    int spins = 0;
+    for (Work::State state = works_[i].state(run); state != Work::State::complete; state = works_[i].state(run)) {
+      if (state == Work::State::over) return false;
+      spin_wait(spins);
+    }
+  }
+  return true;
 }
 
 void Executor::run_thread(int thread) {
   const FloatEnvironment environment;
-  const bool alone = rows_.num_tokens <= kAloneTokens;
-  const std::vector<char>& barrier = alone ? plan_.barrier_alone : plan_.barrier;
+  const std::uint32_t run = run_.load(std::memory_order_acquire);
+  const bool is_alone = is_alone_.load(std::memory_order_relaxed);
+  const std::vector<char>& barrier = is_alone ? plan_.barrier_alone : plan_.barrier;
+  std::size_t since = 0;  // steps from here on may be unfinished
   for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
-    if (barrier[i] != 0) barrier_.wait();
-    const Step& step = plan_.steps[i];
-    if (num_rows(step.rows) == 0) continue;
-    const bool is_alone = alone && !step.is_parallel_alone;
-    if (is_alone && thread != 0) continue;
-    run_step(step, i, thread, is_alone);
+    if (barrier[i] != 0) {
+      if (!wait_complete(since, i, run)) return;
+      since = i;
+    }
+    // Cheap steps of few tokens follow each other without a barrier, so one thread must run them in order.
+    if (is_alone && thread != 0 && !plan_.steps[i].is_parallel_alone) continue;
+    std::int32_t begin = 0, end = 0;
+    while (works_[i].take(run, begin, end)) {
+      run_items(plan_.steps[i], begin, end, thread);
+      works_[i].finish(end - begin);
+    }
   }
-}
-
-template <typename F>
-void Executor::for_rows(const Step& step, std::size_t index, bool alone, F&& body) {
-  const std::int32_t total = num_rows(step.rows);
-  const std::int32_t chunk = std::max(1, total / (pool_.num_threads() * 4));
-  for_chunks(index, total, chunk, alone, [&](std::int32_t begin, std::int32_t end) {
-    for (std::int32_t r = begin; r < end; ++r) body(r);
-  });
 }
 
 float* Executor::row(std::int32_t buffer, std::int32_t r) const {
@@ -138,99 +195,87 @@ LinearInput Executor::linear_input(std::int32_t values, const std::int32_t (&cod
   return x;
 }
 
-void Executor::run_step(const Step& step, std::size_t index, int thread, bool alone) {
-  const auto rows = [&](auto&& body) { for_rows(step, index, alone, body); };
-  switch (step.kind) {
-    case StepKind::rope_tables:
-      rows([&](std::int32_t r) {
+void Executor::run_items(const Step& step, std::int32_t begin, std::int32_t end, int thread) {
+  if (step.kind == StepKind::linear) return linear(step, begin, end);
+  for (std::int32_t r = begin; r < end; ++r) {
+    switch (step.kind) {
+      case StepKind::rope_tables:
         for (std::size_t i = 0; i < ropes_.size(); ++i) {
           const std::int64_t half = static_cast<std::int64_t>(ropes_[i].inv_freq.size());
           float* cos = rope_tables_.as<float>() + rope_offsets_[i] + r * 2 * half;
           rope_angles(ropes_[i], rows_.positions[at(r)], cos, cos + half);
         }
-      });
-      break;
-    case StepKind::embed:
-      rows([&](std::int32_t r) {
+        break;
+      case StepKind::embed: {
         const WeightPin weight(store_, graph_.nodes[at(step.node)].weights[0]);
         kernels_.dequantize_row[static_cast<int>(weight.view().format)](weight.view(), rows_.tokens[at(r)],
                                                                         row(step.out, r));
-      });
-      break;
-    case StepKind::rms_norm:
-      rows([&](std::int32_t r) { rms_norm(step, r); });
-      break;
-    case StepKind::quantize:
-      rows([&](std::int32_t r) { quantize_row(step.in[0], step.out, r); });
-      break;
-    case StepKind::linear:
-      linear(step, index);
-      break;
-    case StepKind::rope:
-      rows([&](std::int32_t r) { rope(step, r); });
-      break;
-    case StepKind::store_kv:
-      for_chunks(index, graph_.nodes[at(step.node)].attributes.num_kv_heads, 1, alone,
-                 [&](std::int32_t begin, std::int32_t end) {
-                   for (std::int32_t h = begin; h < end; ++h) store_kv(step, h);
-                 });
-      break;
-    case StepKind::attention:
-      attention(step, index, thread);
-      break;
-    case StepKind::add:
-      rows([&](std::int32_t r) {
-        kernels_.add(row(step.in[0], r), row(step.in[1], r), row(step.out, r),
-                     round_up(graph_.nodes[at(step.node)].width, kStripRows));
-      });
-      break;
-    case StepKind::silu_mul:
-      rows([&](std::int32_t r) {
-        kernels_.silu_mul(row(step.in[0], r), row(step.in[1], r), row(step.out, r),
-                          round_up(graph_.nodes[at(step.node)].width, kStripRows));
-      });
-      break;
-    case StepKind::relu2:
-      rows([&](std::int32_t r) {
-        kernels_.relu2(row(step.in[0], r), row(step.out, r), round_up(graph_.nodes[at(step.node)].width, kStripRows));
-      });
-      break;
-    case StepKind::gather:
-      rows([&](std::int32_t r) {
-        const float* from = row(step.in[0], rows_.logit_rows[at(r)]);
-        std::copy(from, from + stride(step.out), row(step.out, r));
-      });
-      break;
-    case StepKind::moe_route:
-      rows([&](std::int32_t r) { moe_route(step, r); });
-      break;
-    case StepKind::moe_sort:
-      if (thread == 0) moe_sort(step);
-      break;
-    case StepKind::moe_gate_up:
-      moe_linear(step, index, false);
-      break;
-    case StepKind::moe_act:
-      moe_act(step, index);
-      break;
-    case StepKind::moe_down:
-      moe_linear(step, index, true);
-      break;
-    case StepKind::moe_combine:
-      rows([&](std::int32_t r) { moe_combine(step, r); });
-      break;
+        break;
+      }
+      case StepKind::rms_norm:
+        rms_norm(step, r);
+        break;
+      case StepKind::quantize:
+        quantize_row(step.in[0], step.out, r);
+        break;
+      case StepKind::linear:
+        break;
+      case StepKind::rope:
+        rope(step, r);
+        break;
+      case StepKind::store_kv:
+        store_kv(step, r);
+        break;
+      case StepKind::attention:
+        attention(step, r, thread);
+        break;
+      case StepKind::add:
+        kernels_.add(row(step.in[0], r), row(step.in[1], r), row(step.out, r), padded_width(step));
+        break;
+      case StepKind::silu_mul:
+        kernels_.silu_mul(row(step.in[0], r), row(step.in[1], r), row(step.out, r), padded_width(step));
+        break;
+      case StepKind::relu2:
+        kernels_.relu2(row(step.in[0], r), row(step.out, r), padded_width(step));
+        break;
+      case StepKind::gather:
+        std::copy_n(row(step.in[0], rows_.logit_rows[at(r)]), stride(step.out), row(step.out, r));
+        break;
+      case StepKind::moe_route:
+        moe_route(step, r);
+        break;
+      case StepKind::moe_sort:
+        moe_sort(step);
+        break;
+      case StepKind::moe_gate_up:
+        moe_linear(step, r, false);
+        break;
+      case StepKind::moe_act:
+        moe_act(step, r);
+        break;
+      case StepKind::moe_down:
+        moe_linear(step, r, true);
+        break;
+      case StepKind::moe_combine:
+        moe_combine(step, r);
+        break;
+    }
   }
 }
 
-void Executor::linear(const Step& step, std::size_t index) {
+std::int64_t Executor::padded_width(const Step& step) const {
+  return round_up(graph_.nodes[at(step.node)].width, kStripRows);
+}
+
+// Strips [begin, end).
+void Executor::linear(const Step& step, std::int32_t begin, std::int32_t end) {
   const Node& node = graph_.nodes[at(step.node)];
   const WeightPin weight(store_, node.weights[0]);
-  const LinearInput x = linear_input(step.in[0], step.quantized, weight.view().format, num_rows(step.rows));
+  const Format format = weight.view().format;
+  const LinearInput x = linear_input(step.in[0], step.quantized, format, num_rows(step.rows));
   LinearOutput y{.y = row(step.out, 0), .stride = stride(step.out)};
   if (node.weights.size() == 2) y.bias = reinterpret_cast<const float*>(store_.pin(node.weights[1]).parts[0]);
-  const auto kernel = kernels_.linear[static_cast<int>(weight.view().format)];
-  for_chunks(index, weight.view().strips, strips_per_chunk(weight.view(), pool_.num_threads()), false,
-             [&](std::int32_t begin, std::int32_t end) { kernel(weight.view(), x, y, begin, end); });
+  kernels_.linear[static_cast<int>(format)](weight.view(), x, y, begin, end);
 }
 
 void Executor::rms_norm(const Step& step, std::int32_t r) {
@@ -318,21 +363,21 @@ std::uint64_t visible(const SpanRows& rows, const NodeAttributes& a, std::int32_
 
 }  // namespace
 
-void Executor::attention(const Step& step, std::size_t index, int thread) {
+std::int32_t Executor::num_attention_items(const Step& step) const {
   const NodeAttributes& a = graph_.nodes[at(step.node)].attributes;
   const TileShape shape(a);
-  std::int32_t total = 0;
-  for (std::int32_t s = 0; s < rows_.num_spans; ++s)
-    total += shape.num_tiles(rows_.spans[at(s)].num_rows) * a.num_kv_heads;
-  for_chunks(index, total, 1, false, [&](std::int32_t item, std::int32_t) {
-    std::int32_t s = 0;
-    for (;; ++s) {
-      const std::int32_t count = shape.num_tiles(rows_.spans[at(s)].num_rows) * a.num_kv_heads;
-      if (item < count) break;
-      item -= count;
-    }
-    attend(step, rows_.spans[at(s)], item % a.num_kv_heads, item / a.num_kv_heads, scratch_[at(thread)]);
-  });
+  std::int32_t tiles = 0;
+  for (std::int32_t s = 0; s < rows_.num_spans; ++s) tiles += shape.num_tiles(rows_.spans[at(s)].num_rows);
+  return tiles * a.num_kv_heads;
+}
+
+void Executor::attention(const Step& step, std::int32_t item, int thread) {
+  const NodeAttributes& a = graph_.nodes[at(step.node)].attributes;
+  const TileShape shape(a);
+  std::int32_t tile = item / a.num_kv_heads, s = 0;
+  for (; tile >= shape.num_tiles(rows_.spans[at(s)].num_rows); ++s)
+    tile -= shape.num_tiles(rows_.spans[at(s)].num_rows);
+  attend(step, rows_.spans[at(s)], item % a.num_kv_heads, tile, scratch_[at(thread)]);
 }
 
 void Executor::attend(const Step& step, const SpanRows& span, std::int32_t kv_head, std::int32_t tile,

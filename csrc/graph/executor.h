@@ -5,9 +5,10 @@
 #include <vector>
 
 #include "base/memory.h"
-#include "base/thread_pool.h"
+#include "base/threads.h"
 #include "graph/batch.h"
 #include "graph/plan.h"
+#include "graph/work.h"
 #include "kernels/kernel_table.h"
 #include "kv/kv_store.h"
 
@@ -29,7 +30,7 @@ struct StepRows {
 
 class Executor {
  public:
-  Executor(const Graph& graph, const WeightStore& store, KVStore& kv, const KernelTable& kernels, ThreadPool& pool,
+  Executor(const Graph& graph, const WeightStore& store, KVStore& kv, const KernelTable& kernels, int num_threads,
            std::int32_t max_rows);
 
   StepRows& rows() { return rows_; }
@@ -39,9 +40,6 @@ class Executor {
   std::int64_t arena_bytes() const { return static_cast<std::int64_t>(arena_.num_bytes()); }
 
  private:
-  struct alignas(64) Counter {
-    std::atomic<std::int32_t> next{0};
-  };
   // Scratch of one thread for attention.
   struct Scratch {
     std::vector<KVBlock> blocks;
@@ -49,11 +47,9 @@ class Executor {
   };
 
   void run_thread(int thread);
-  void run_step(const Step& step, std::size_t index, int thread, bool alone);
-  template <typename F>
-  void for_chunks(std::size_t step, std::int32_t total, std::int32_t chunk, bool alone, F&& body);
-  template <typename F>
-  void for_rows(const Step& step, std::size_t index, bool alone, F&& body);
+  bool wait_complete(std::size_t begin, std::size_t end, std::uint32_t run) const;
+  void open_work(std::size_t index);
+  void run_items(const Step& step, std::int32_t begin, std::int32_t end, int thread);
 
   std::int32_t num_rows(Rows rows) const { return rows == Rows::tokens ? rows_.num_tokens : rows_.num_logits; }
   float* row(std::int32_t buffer, std::int32_t r) const;
@@ -62,20 +58,23 @@ class Executor {
   std::int8_t* codes(std::int32_t buffer, std::int32_t r) const;
   float* scales(std::int32_t buffer, std::int32_t r) const;
   GroupSums* sums(std::int32_t buffer, std::int32_t r) const;
+  std::int64_t padded_width(const Step& step) const;
   void quantize_row(std::int32_t from, std::int32_t to, std::int32_t r) const;
   LinearInput linear_input(std::int32_t values, const std::int32_t (&codes_of)[2], Format format,
                            std::int32_t tokens) const;
 
-  void linear(const Step& step, std::size_t index);
+  void linear(const Step& step, std::int32_t begin, std::int32_t end);
   void rms_norm(const Step& step, std::int32_t r);
   void rope(const Step& step, std::int32_t r);
   void store_kv(const Step& step, std::int32_t kv_head);
-  void attention(const Step& step, std::size_t index, int thread);
+  void attention(const Step& step, std::int32_t item, int thread);
   void attend(const Step& step, const SpanRows& span, std::int32_t kv_head, std::int32_t tile, Scratch& scratch);
+  std::int32_t num_attention_items(const Step& step) const;
   void moe_route(const Step& step, std::int32_t r);
   void moe_sort(const Step& step);
-  void moe_linear(const Step& step, std::size_t index, bool is_down);
-  void moe_act(const Step& step, std::size_t index);
+  std::int32_t num_moe_items(const Step& step, bool is_down) const;
+  void moe_linear(const Step& step, std::int32_t item, bool is_down);
+  void moe_act(const Step& step, std::int32_t slot);
   void moe_combine(const Step& step, std::int32_t r);
   std::int32_t* ints(std::int32_t buffer, std::int32_t r) const {
     return reinterpret_cast<std::int32_t*>(row(buffer, r));
@@ -85,30 +84,18 @@ class Executor {
   const WeightStore& store_;
   KVStore& kv_;
   const KernelTable& kernels_;
-  ThreadPool& pool_;
   const Plan plan_;
   std::vector<RopeFrequencies> ropes_;
   std::vector<std::int64_t> rope_offsets_;  // into rope_tables_, in floats: cos then sin of a row
   Memory arena_, rope_tables_;
-  std::vector<Counter> counters_;
   std::vector<Scratch> scratch_;
-  SpinBarrier barrier_;
   StepRows rows_;
   float* logits_ = nullptr;
   std::int64_t logits_stride_;
+  std::vector<Work> works_;  // one a step
+  std::atomic<std::uint32_t> run_{0};
+  std::atomic<bool> is_alone_{false};
+  Team team_;  // last: its helpers end before what they read
 };
-
-// Calls body(begin, end) for chunks of [0, total) until every thread together has done them all.
-template <typename F>
-void Executor::for_chunks(std::size_t step, std::int32_t total, std::int32_t chunk, bool alone, F&& body) {
-  if (alone) {
-    if (total > 0) body(0, total);
-    return;
-  }
-  std::atomic<std::int32_t>& next = counters_[step].next;
-  for (std::int32_t begin = next.fetch_add(chunk, std::memory_order_relaxed); begin < total;
-       begin = next.fetch_add(chunk, std::memory_order_relaxed))
-    body(begin, std::min(total, begin + chunk));
-}
 
 }  // namespace edgert

@@ -53,57 +53,74 @@ void Executor::moe_sort(const Step& step) {
     }
   for (std::int32_t e = a.num_experts; e > 0; --e) first[e] = first[e - 1];
   first[0] = 0;
+  std::int32_t* active = first + a.num_experts + 1;
+  for (std::int32_t e = 0; e < a.num_experts; ++e)
+    if (first[e + 1] > first[e]) *active++ = e;
+  if (active < first + 2 * a.num_experts + 1) *active = -1;
 }
 
-void Executor::moe_linear(const Step& step, std::size_t index, bool is_down) {
+namespace {
+
+struct ExpertItems {
+  std::int32_t chunks, matrices;
+  ExpertItems(const Node& node, bool is_down)
+      : chunks(((is_down ? node.width : node.attributes.intermediate_size) + kStripRows * kExpertStrips - 1) /
+               (kStripRows * kExpertStrips)),
+        matrices(is_down ? 1 : 2) {}
+};
+
+}  // namespace
+
+// An item is a few strips of a matrix of an active expert; of how many experts is known only up to a bound.
+std::int32_t Executor::num_moe_items(const Step& step, bool is_down) const {
+  const Node& node = graph_.nodes[at(step.node)];
+  const ExpertItems items(node, is_down);
+  const std::int64_t pairs = std::int64_t{num_rows(step.rows)} * node.attributes.top_k;
+  return static_cast<std::int32_t>(std::min<std::int64_t>(node.attributes.num_experts, pairs)) * items.matrices *
+         items.chunks;
+}
+
+void Executor::moe_linear(const Step& step, std::int32_t item, bool is_down) {
   const Node& node = graph_.nodes[at(step.node)];
   const NodeAttributes& a = node.attributes;
   const MoePlan& moe = plan_.moes[at(step.moe)];
+  const ExpertItems items(node, is_down);
   const std::int32_t* first = ints(moe.ranges, 0);
+  const std::int32_t* active = first + a.num_experts + 1;
+  const std::int32_t index = item / (items.matrices * items.chunks);
+  // The list ends with -1; what lies behind it is not read.
+  if (std::find(active, active + index + 1, -1) != active + index + 1) return;
+  const std::int32_t expert = active[index];
+  const std::int32_t matrix = item / items.chunks % items.matrices, chunk = item % items.chunks;
+  const std::int32_t tokens = first[expert + 1] - first[expert];
   const std::int32_t* slot_rows = ints(moe.slot_rows, 0);
-  const std::int32_t rows = is_down ? node.width : a.intermediate_size;
-  const std::int32_t chunks = (rows + kStripRows * kExpertStrips - 1) / (kStripRows * kExpertStrips);
-  const std::int32_t matrices = is_down ? 1 : 2;
-  for_chunks(index, a.num_experts * matrices * chunks, 1, false, [&](std::int32_t item, std::int32_t) {
-    const std::int32_t expert = item / (matrices * chunks);
-    const std::int32_t tokens = first[expert + 1] - first[expert];
-    if (tokens == 0) return;
-    const std::int32_t matrix = item / chunks % matrices, chunk = item % chunks;
-    const WeightPin weight(store_, node.weights[at(3 * expert + (is_down ? 2 : matrix))]);
-    const Format format = weight.view().format;
-    LinearInput x = is_down ? linear_input(moe.gate, moe.act, format, tokens)
-                            : linear_input(step.in[0], step.quantized, format, tokens);
-    if (is_down) {
-      x.values += first[expert] * x.values_stride;
-      if (x.codes != nullptr) {
-        x.codes += first[expert] * x.codes_stride;
-        x.scales += first[expert] * x.group_stride * (kGroupColumns / spec(format).activation_columns);
-        x.sums += first[expert] * x.group_stride;
-      }
-    } else {
-      x.vector_rows = slot_rows + first[expert];
+  const WeightPin weight(store_, node.weights[at(3 * expert + (is_down ? 2 : matrix))]);
+  const Format format = weight.view().format;
+  LinearInput x = is_down ? linear_input(moe.gate, moe.act, format, tokens)
+                          : linear_input(step.in[0], step.quantized, format, tokens);
+  if (is_down) {
+    x.values += first[expert] * x.values_stride;
+    if (x.codes != nullptr) {
+      x.codes += first[expert] * x.codes_stride;
+      x.scales += first[expert] * x.group_stride * (kGroupColumns / spec(format).activation_columns);
+      x.sums += first[expert] * x.group_stride;
     }
-    const std::int32_t out = is_down ? moe.down : matrix == 0 ? moe.gate : moe.up;
-    const LinearOutput y{.y = row(out, first[expert]), .stride = stride(out), .bias = nullptr};
-    kernels_.linear[static_cast<int>(format)](weight.view(), x, y, chunk * kExpertStrips,
-                                              std::min(weight.view().strips, (chunk + 1) * kExpertStrips));
-  });
+  } else {
+    x.vector_rows = slot_rows + first[expert];
+  }
+  const std::int32_t out = is_down ? moe.down : matrix == 0 ? moe.gate : moe.up;
+  const LinearOutput y{.y = row(out, first[expert]), .stride = stride(out), .bias = nullptr};
+  kernels_.linear[static_cast<int>(format)](weight.view(), x, y, chunk * kExpertStrips,
+                                            std::min(weight.view().strips, (chunk + 1) * kExpertStrips));
 }
 
-void Executor::moe_act(const Step& step, std::size_t index) {
+void Executor::moe_act(const Step& step, std::int32_t slot) {
   const NodeAttributes& a = graph_.nodes[at(step.node)].attributes;
   const MoePlan& moe = plan_.moes[at(step.moe)];
-  const bool alone = rows_.num_tokens <= kAloneTokens;
-  const std::int32_t total = num_rows(step.rows) * a.top_k;
-  for_chunks(index, total, std::max(1, total / (pool_.num_threads() * 4)), alone,
-             [&](std::int32_t begin, std::int32_t end) {
-               for (std::int32_t slot = begin; slot < end; ++slot) {
-                 kernels_.silu_mul(row(moe.gate, slot), row(moe.up, slot), row(moe.gate, slot),
-                                   round_up(a.intermediate_size, kStripRows));
-                 for (const std::int32_t act : moe.act)
-                   if (act >= 0) quantize_row(moe.gate, act, slot);
-               }
-             });
+  kernels_.silu_mul(row(moe.gate, slot), row(moe.up, slot), row(moe.gate, slot),
+                    round_up(a.intermediate_size, kStripRows));
+  for (const std::int32_t act : moe.act)
+    if (act >= 0) quantize_row(moe.gate, act, slot);
 }
 
 void Executor::moe_combine(const Step& step, std::int32_t r) {

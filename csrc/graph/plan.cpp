@@ -167,7 +167,7 @@ class Compiler {
     moe.weights = add_buffer(rows, k);
     moe.slots = add_buffer(rows, k);
     moe.slot_rows = add_buffer(slots, 1, k);
-    moe.ranges = add_buffer(rows, n.attributes.num_experts + 2);
+    moe.ranges = add_buffer(rows, 2 * n.attributes.num_experts + 2);
     moe.gate = add_buffer(slots, size, k);
     moe.up = add_buffer(slots, size, k);
     moe.down = add_buffer(slots, n.width, k);

@@ -70,7 +70,8 @@ struct MoePlan {
   std::int32_t weights = -1;    // float32 [rows][top_k]
   std::int32_t slots = -1;      // int32 [rows][top_k]: where the pair's result lies
   std::int32_t slot_rows = -1;  // int32 [rows * top_k]: which row a slot reads, experts in ascending order
-  std::int32_t ranges = -1;     // int32 [num_experts + 1]: first slot of each expert, then the number of active ones
+  // int32: first slot of each expert [num_experts + 1], then the active experts in ascending order, ended by -1.
+  std::int32_t ranges = -1;
   std::int32_t gate = -1, up = -1, down = -1;  // float32 [rows * top_k][...]
   std::int32_t act[2] = {-1, -1};              // codes of silu(gate) * up, as Step::quantized
 };

@@ -28,10 +28,7 @@ Graph checked(Graph graph, const WeightStore& store) {
 }  // namespace
 
 Runtime::Runtime(Graph graph, std::shared_ptr<const WeightStore> store, const RuntimeOptions& options)
-    : graph_(checked(std::move(graph), *store)),
-      store_(std::move(store)),
-      options_(options),
-      pool_(options.num_threads) {
+    : graph_(checked(std::move(graph), *store)), store_(std::move(store)), options_(options) {
   if (options.batch_tokens < 1 || options.batch_tokens > 1 << 16)
     throw std::invalid_argument("batch_tokens: found " + std::to_string(options.batch_tokens) +
                                 ", expected 1 to 65536");
@@ -40,7 +37,8 @@ Runtime::Runtime(Graph graph, std::shared_ptr<const WeightStore> store, const Ru
   for (const Node& node : graph_.nodes)
     if (node.op == Op::embed) embedding_rows_ = store_->describe(node.weights[0]).rows;
   kv_ = std::make_unique<KVStore>(kv_specs(graph_), options.kv_format, options.kv_budget_bytes, options.context);
-  executor_ = std::make_unique<Executor>(graph_, *store_, *kv_, *options.kernels, pool_, options.batch_tokens);
+  executor_ =
+      std::make_unique<Executor>(graph_, *store_, *kv_, *options.kernels, options.num_threads, options.batch_tokens);
 }
 
 bool Runtime::can_reserve(std::span<const std::pair<SequenceId, std::int32_t>> appends) const {

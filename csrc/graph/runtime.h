@@ -4,7 +4,6 @@
 #include <memory>
 #include <span>
 
-#include "base/thread_pool.h"
 #include "graph/executor.h"
 
 namespace edgert {
@@ -52,7 +51,6 @@ class Runtime {
   const Graph graph_;
   const std::shared_ptr<const WeightStore> store_;
   const RuntimeOptions options_;
-  ThreadPool pool_;
   std::int32_t embedding_rows_ = 0;
   std::unique_ptr<KVStore> kv_;
   std::unique_ptr<Executor> executor_;

@@ -143,8 +143,7 @@ class Model {
     }
     h = norm(h);  // a statement of its own: compilers differ in which argument they evaluate first
     graph.output = add(Op::linear, {h}, {matrix("head", Format::p3, kVocab, kHidden)}, kVocab);
-    ThreadPool pool(1);
-    store->load(pool, nullptr);
+    store->load(1, nullptr);
   }
 
   Graph graph;

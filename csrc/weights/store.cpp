@@ -195,7 +195,7 @@ void WeightStore::run_task(const ReadTask& task, std::vector<std::uint8_t>& scra
   files_[static_cast<std::size_t>(address.file)].read(address.offset + task.begin, task.count, out + task.begin);
 }
 
-void WeightStore::load(ThreadPool& pool, const std::function<void(std::int64_t, std::int64_t)>& progress) {
+void WeightStore::load(int num_threads, const std::function<void(std::int64_t, std::int64_t)>& progress) {
   arena_ = Memory(static_cast<std::size_t>(place()));
   const std::vector<ReadTask> tasks = split_into_tasks();
   std::int64_t total = 0;
@@ -204,7 +204,7 @@ void WeightStore::load(ThreadPool& pool, const std::function<void(std::int64_t, 
   std::atomic<std::int64_t> done{0};
   std::exception_ptr error;
   std::mutex error_mutex;
-  pool.run([&](int thread) {
+  run_on_threads(num_threads, [&](int thread) {
     std::vector<std::uint8_t> scratch;
     try {
       for (std::size_t i = next.fetch_add(1); i < tasks.size(); i = next.fetch_add(1)) {

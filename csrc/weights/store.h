@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/memory.h"
-#include "base/thread_pool.h"
+#include "base/threads.h"
 #include "formats/format.h"
 #include "io/file.h"
 
@@ -39,7 +39,7 @@ class WeightStore {
   WeightId add(const WeightRequest& request);
   // Reads every weight that is not resident yet into one arena. progress(done, total) in bytes, from this thread.
   // Throws what File::read throws, and std::bad_alloc; the store then holds no weight.
-  void load(ThreadPool& pool, const std::function<void(std::int64_t, std::int64_t)>& progress);
+  void load(int num_threads, const std::function<void(std::int64_t, std::int64_t)>& progress);
 
   // Returns -1 if no weight has that name.
   WeightId find(const std::string& name) const;
