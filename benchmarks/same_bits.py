@@ -6,7 +6,8 @@ of ours are taken as they are. One process for each model, instruction set and t
 - the logits of a 300-token prompt and the next 64 sampled tokens,
 - with the prompt in one span, in spans of 7, and token by token,
 - alone, and beside three other sequences.
-All must be equal. An instruction set that this CPU lacks is left out and named.
+All must be equal. An instruction set that this CPU lacks is left out and named. Scalar code takes a hundred times as
+long: it runs with the thread counts of --scalar-threads only, and beside others only with the prompt in one span.
 
     python benchmarks/same_bits.py zoo-16m zoo-moe --odd tests/models/fixtures/llama
 """
@@ -31,7 +32,7 @@ from edgert import _core  # noqa: E402
 
 PROMPT_TOKENS = 300
 SAMPLED_TOKENS = 64
-CUTS = (PROMPT_TOKENS + 4, 7, 1)  # most tokens of a step
+CUTS = (PROMPT_TOKENS, 7, 1)  # tokens of a span
 NEIGHBOURS = (5, 40, 111)  # prompt tokens of the other sequences
 ISAS = ("scalar", "avx2", "avx512")
 FORMATS = ("float", "q4_0", "q4_k", "p4", "p2")
@@ -50,8 +51,9 @@ def digest(*values: Any) -> str:
     return hashed.hexdigest()[:16]
 
 
-def hash_case(model: str, threads: int, batch_tokens: int, beside: bool) -> str:
-    """Logits and tokens of one case, in this process."""
+def hash_case(model: str, threads: int, span_tokens: int, beside: bool) -> str:
+    """Logits and tokens of one case, in this process. Each neighbour takes one more token of a step."""
+    batch_tokens = span_tokens + (len(NEIGHBOURS) if beside else 0)
     settings = {"temperature": 0.9, "top_p": 0.95, "seed": 11, "ignore_eos": True}
     with edgert.load(model, threads=threads, batch_tokens=batch_tokens, context=512) as llm:
         vocab_size = int(np.asarray(llm.logits([0])).shape[1])
@@ -81,14 +83,15 @@ def run_neighbour(llm: Any, ids: list[int], stop: threading.Event) -> None:
                 break
 
 
-def case_main(model: str, threads: str) -> None:
+def case_main(model: str, threads: str, isa: str) -> None:
     """The child: every cut and neighbourhood of one model, instruction set and thread count."""
     hashes = {}
-    for batch_tokens in CUTS:
+    for span_tokens in CUTS:
         for beside in (False, True):
-            hashes[f"spans of {batch_tokens}{', beside three' if beside else ''}"] = hash_case(
-                model, int(threads), batch_tokens, beside
-            )
+            if beside and isa == "scalar" and span_tokens != PROMPT_TOKENS:
+                continue
+            case = f"spans of {span_tokens}{', beside three' if beside else ''}"
+            hashes[case] = hash_case(model, int(threads), span_tokens, beside)
     print(json.dumps(hashes))
 
 
@@ -100,13 +103,13 @@ def converted(model: Path, kind: str, scratch: Path) -> Path:
     return out
 
 
-def check(model: Path, isas: list[str], thread_counts: list[int]) -> dict[str, list[str]]:
+def check(model: Path, isas: list[str], arguments: argparse.Namespace) -> dict[str, list[str]]:
     """Which cases gave which hash."""
     seen: dict[str, list[str]] = defaultdict(list)
     for isa in isas:
-        for threads in thread_counts:
+        for threads in arguments.scalar_threads if isa == "scalar" else arguments.threads:
             hashes = run_child(
-                sys.executable, "same_bits.py", "--case", model, threads, environment={"EDGERT_ISA": isa}
+                sys.executable, "same_bits.py", "--case", model, threads, isa, environment={"EDGERT_ISA": isa}
             )
             for case, value in hashes.items():
                 seen[value].append(f"{isa}, {threads} threads, {case}")
@@ -120,6 +123,7 @@ def main() -> None:
     parser.add_argument("--formats", nargs="+", default=list(FORMATS))
     parser.add_argument("--isas", nargs="+", default=list(ISAS))
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2, 3, 4])
+    parser.add_argument("--scalar-threads", nargs="+", type=int, default=[2])
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     supported = {name for name, is_built, is_supported in _core.isa_levels() if is_built and is_supported}
@@ -128,7 +132,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         todo = [(model, kind) for model in arguments.models for kind in arguments.formats]
         for model, kind in [*todo, *((odd, "float") for odd in arguments.odd)]:
-            seen = check(converted(model, kind, Path(scratch)), isas, arguments.threads)
+            seen = check(converted(model, kind, Path(scratch)), isas, arguments)
             rows.append({"model": model.name, "format": kind, "results": len(seen), "seen": seen})
             print(
                 f"{model.name} {kind}: {len(seen)} result(s) in {sum(map(len, seen.values()))} cases", file=sys.stderr
@@ -141,7 +145,8 @@ def main() -> None:
     ]
     lines.append(
         f"{len(rows) - len(short)} of {len(rows)} models have one result over {cases} cases: {' '.join(isas)}"
-        f"{f' (not on this machine: {left_out})' if left_out else ''}, threads {arguments.threads}, cuts {CUTS}, "
+        f"{f' (not on this machine: {left_out})' if left_out else ''}, threads {arguments.threads} "
+        f"(scalar {arguments.scalar_threads}), spans of {CUTS}, "
         "alone and beside three"
     )
     result = {"rows": rows, "isas": isas, "left_out": left_out, "threads": arguments.threads}
