@@ -1,4 +1,17 @@
-// What the kinds of codes share: sums of activations, and dots of unpacked quads.
+// What the kinds of codes share: sums of activations, dots of unpacked quads, and quads of codes to be packed.
+
+// Codes of a group as they are packed: 16 rows x 64 columns.
+using GroupCodes = std::uint8_t[kStripRows][kGroupColumns];
+
+// The four codes of a quad of a row, and where they go in a vector of a part.
+static inline std::uint32_t quad_of(const GroupCodes& codes, int lane, int quad) {
+  std::uint32_t four;
+  __builtin_memcpy(&four, codes[lane] + 4 * quad, 4);
+  return four;
+}
+static inline void put_quad(std::uint8_t* vector, int lane, std::uint32_t four) {
+  __builtin_memcpy(vector + 4 * lane, &four, 4);
+}
 
 // The exact sum of the activations that dot `d` of kDots in a group covers.
 template <int kDots>

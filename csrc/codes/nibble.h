@@ -35,10 +35,12 @@ struct NibbleCodes {
     const int quad = column / 4;
     return (parts[0][512 * g + 64 * (quad / 2) + 4 * lane + column % 4] >> (4 * (quad % 2))) & 0x0f;
   }
-  // REQUIRES: the part was zero.
-  static inline void put(std::uint8_t* const parts[], std::int64_t g, int lane, int column, int code) {
-    const int quad = column / 4;
-    std::uint8_t& byte = parts[0][512 * g + 64 * (quad / 2) + 4 * lane + column % 4];
-    byte = static_cast<std::uint8_t>(byte | (code << (4 * (quad % 2))));
+  static inline void put(std::uint8_t* const parts[], std::int64_t g, const GroupCodes& codes) {
+    for (int z = 0; z < 8; ++z) {
+      for (int lane = 0; lane < kStripRows; ++lane) {
+        const std::uint32_t low = quad_of(codes, lane, 2 * z), high = quad_of(codes, lane, 2 * z + 1);
+        put_quad(parts[0] + 512 * g + 64 * z, lane, (low & 0x0f0f0f0fu) | ((high & 0x0f0f0f0fu) << 4));
+      }
+    }
   }
 };

@@ -26,12 +26,15 @@ struct NibbleFieldCodes {
     const int low = (parts[0][512 * g + 64 * (quad / 2) + byte] >> (4 * (quad % 2))) & 0x0f;
     return low | (((parts[1][256 * g + 64 * (quad / 4) + byte] >> (2 * (quad % 4))) & 3) << 4);
   }
-  // REQUIRES: the parts were zero.
-  static inline void put(std::uint8_t* const parts[], std::int64_t g, int lane, int column, int code) {
-    NibbleCodes::put(parts, g, lane, column, code & 0x0f);
-    const int quad = column / 4;
-    std::uint8_t& byte = parts[1][256 * g + 64 * (quad / 4) + 4 * lane + column % 4];
-    byte = static_cast<std::uint8_t>(byte | ((code >> 4) << (2 * (quad % 4))));
+  static inline void put(std::uint8_t* const parts[], std::int64_t g, const GroupCodes& codes) {
+    NibbleCodes::put(parts, g, codes);
+    for (int z = 0; z < 4; ++z) {
+      for (int lane = 0; lane < kStripRows; ++lane) {
+        std::uint32_t pieces = 0;
+        for (int f = 0; f < 4; ++f) pieces |= ((quad_of(codes, lane, 4 * z + f) >> 4) & 0x03030303u) << (2 * f);
+        put_quad(parts[1] + 256 * g + 64 * z, lane, pieces);
+      }
+    }
   }
 
  private:

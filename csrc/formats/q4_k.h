@@ -12,8 +12,12 @@ struct Q4_K {
   };
   static_assert(sizeof(Block) == 144);
 
-  static inline int code(const Block& block, int column) {
-    return (block.nibbles[32 * (column / 64) + column % 32] >> (4 * (column % 64 / 32))) & 0x0f;
+  static inline void decode(const Block& block, int first_column, std::uint8_t* codes) {
+    const std::uint8_t* nibbles = block.nibbles + first_column / 2;
+    for (int i = 0; i < 32; ++i) {
+      codes[i] = nibbles[i] & 0x0f;
+      codes[32 + i] = static_cast<std::uint8_t>(nibbles[i] >> 4);
+    }
   }
   // Runs 0 to 3 have their six bits in bytes 0..3 (scales) and 4..7 (minima); of runs 4 to 7 the low four bits are in
   // bytes 8..11 and the high two on top of the first eight bytes.

@@ -13,11 +13,14 @@ struct Q6_K {
   };
   static_assert(sizeof(Block) == 210);
 
-  static inline int code(const Block& block, int column) {
-    const int half = column / 128, c = column % 128;
-    const int low = (block.low[64 * half + c % 64] >> (4 * (c / 64))) & 0x0f;
-    const int high = (block.high[32 * half + c % 32] >> (2 * (c / 32))) & 3;
-    return low | (high << 4);
+  static inline void decode(const Block& block, int first_column, std::uint8_t* codes) {
+    const int half = first_column / 128, quarter = first_column % 128 / 64;
+    const std::uint8_t *low = block.low + 64 * half, *high = block.high + 32 * half;
+    for (int i = 0; i < 32; ++i) {
+      const int bits = high[i] >> (4 * quarter);
+      codes[i] = static_cast<std::uint8_t>(((low[i] >> (4 * quarter)) & 0x0f) | ((bits & 3) << 4));
+      codes[32 + i] = static_cast<std::uint8_t>(((low[32 + i] >> (4 * quarter)) & 0x0f) | (((bits >> 2) & 3) << 4));
+    }
   }
   static inline void put_scales(const Block& block, int index, int lane, std::uint8_t* const parts[]) {
     __builtin_memcpy(parts[0] + 32 * static_cast<std::int64_t>(index) + 2 * lane, &block.scale, 2);

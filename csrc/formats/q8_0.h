@@ -11,7 +11,7 @@ struct Q8_0 {
   };
   static_assert(sizeof(Block) == 34);
 
-  static inline int code(const Block& block, int column) { return block.codes[column]; }
+  static inline void decode(const Block& block, int, std::uint8_t* codes) { __builtin_memcpy(codes, block.codes, 32); }
   static inline void put_scales(const Block& block, int index, int lane, std::uint8_t* const parts[]) {
     Scales::put(parts, index / 2, index % 2, lane, block.scale);
   }

@@ -12,34 +12,53 @@ namespace {
 //
 #include "formats/list.h"
 
+// Where the parts of one strip begin.
+template <class F>
+struct StripParts {
+  std::uint8_t* scales[F::Scales::kNumParts];
+  std::uint8_t* codes[F::Codes::kNumParts];
+
+  // Scales become 0: those of rows and columns beyond the matrix stay so.
+  StripParts(std::uint8_t* const parts[], int strip, std::int64_t groups) {
+    using Codes = typename F::Codes;
+    using Scales = typename F::Scales;
+    for (int i = 0; i < Scales::kNumParts; ++i) {
+      const std::int64_t every = Scales::kPartGroups[i],
+                         num_bytes = (groups + every - 1) / every * Scales::kPartBytes[i];
+      scales[i] = parts[i] + strip * num_bytes;
+      std::memset(scales[i], 0, static_cast<std::size_t>(num_bytes));
+    }
+    for (int i = 0; i < Codes::kNumParts; ++i) {
+      codes[i] = parts[Scales::kNumParts + i] + strip * groups * Codes::kPartBytes[i];
+    }
+  }
+};
+
+template <class Block>
+Block read_block(const std::uint8_t* row, std::int64_t index) {
+  Block block;
+  std::memcpy(&block, row + index * static_cast<std::int64_t>(sizeof(block)), sizeof(block));
+  return block;
+}
+
 template <class F>
 void pack_rows(const std::uint8_t* const row_data[kStripRows], int cols, int strip, std::uint8_t* const parts[]) {
-  using Codes = typename F::Codes;
-  using Scales = typename F::Scales;
+  constexpr int kStep = F::kBlockColumns < kGroupColumns ? F::kBlockColumns : kGroupColumns;
   const std::int64_t groups = (cols + kGroupColumns - 1) / kGroupColumns;
-  std::uint8_t *scales[Scales::kNumParts], *codes[Codes::kNumParts];
-  for (int i = 0; i < Scales::kNumParts; ++i) {
-    const std::int64_t num_bytes =
-        (groups + Scales::kPartGroups[i] - 1) / Scales::kPartGroups[i] * Scales::kPartBytes[i];
-    scales[i] = parts[i] + strip * num_bytes;
-    std::memset(scales[i], 0, static_cast<std::size_t>(num_bytes));
-  }
-  for (int i = 0; i < Codes::kNumParts; ++i) {
-    const std::int64_t num_bytes = groups * Codes::kPartBytes[i];
-    codes[i] = parts[Scales::kNumParts + i] + strip * num_bytes;
-    std::memset(codes[i], 0, static_cast<std::size_t>(num_bytes));
-  }
-  for (int lane = 0; lane < kStripRows; ++lane) {
-    if (!row_data[lane]) continue;
-    for (int index = 0; index * F::kBlockColumns < cols; ++index) {
-      typename F::Block block;
-      std::memcpy(&block, row_data[lane] + static_cast<std::int64_t>(index) * sizeof(block), sizeof(block));
-      F::put_scales(block, index, lane, scales);
-      for (int i = 0; i < F::kBlockColumns; ++i) {
-        const int column = index * F::kBlockColumns + i;
-        Codes::put(codes, column / kGroupColumns, lane, column % kGroupColumns, F::code(block, i));
+  const StripParts<F> out(parts, strip, groups);
+  for (std::int64_t g = 0; g < groups; ++g) {
+    GroupCodes codes = {};
+    for (int lane = 0; lane < kStripRows; ++lane) {
+      for (int i = 0; i < kGroupColumns && row_data[lane] != nullptr; i += kStep) {
+        const std::int64_t column = g * kGroupColumns + i, index = column / F::kBlockColumns;
+        if (column >= cols) break;
+        const auto block = read_block<typename F::Block>(row_data[lane], index);
+        const int first = static_cast<int>(column % F::kBlockColumns);
+        F::decode(block, first, codes[lane] + i);
+        if (first == 0) F::put_scales(block, static_cast<int>(index), lane, out.scales);
       }
     }
+    F::Codes::put(out.codes, g, codes);
   }
 }
 
