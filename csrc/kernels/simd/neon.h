@@ -31,10 +31,11 @@ static inline DotSum dot(DotSum sum, Bytes codes, const std::int8_t* quad) {
 }
 template <int kShift>
 static inline DotSum shift_right(DotSum a) {
-  if constexpr (kShift == 0) return a;
-  for (int i = 0; i < 4; ++i) {
-    a.low[i] = vshrq_n_s16(a.low[i], kShift);
-    a.high[i] = vshrq_n_s16(a.high[i], kShift);
+  if constexpr (kShift > 0) {
+    for (int i = 0; i < 4; ++i) {
+      a.low[i] = vshrq_n_s16(a.low[i], kShift);
+      a.high[i] = vshrq_n_s16(a.high[i], kShift);
+    }
   }
   return a;
 }

@@ -14,8 +14,10 @@ static inline DotSum dot(DotSum sum, Bytes codes, const std::int8_t* quad) {
 }
 template <int kShift>
 static inline DotSum shift_right(DotSum a) {
-  if constexpr (kShift == 0) return a;
-  EDGERT_EACH(DotSum, vshrq_n_s32(a.q[i], kShift));
+  if constexpr (kShift > 0) {
+    for (int i = 0; i < 4; ++i) a.q[i] = vshrq_n_s32(a.q[i], kShift);
+  }
+  return a;
 }
 static inline i32x16 widen(DotSum a) { return a; }
 static inline i32x16 signed_dot(i32x16 sum, Bytes codes, const std::int8_t* quad) { return dot(sum, codes, quad); }
