@@ -29,11 +29,13 @@ struct WeightView {
 struct FormatSpec {
   const char* name;
   bool is_float;
-  int block_columns;  // columns of a block in a GGUF file (0: the format does not occur there)
-  int block_bytes;    // bytes of that block
-  int activation_columns;  // columns that share a scale of the quantised input: 64, or 32 (q8_0, q4_0); 0 for float formats
+  int block_columns;       // columns of a block in a GGUF file (0: the format does not occur there)
+  int block_bytes;         // bytes of that block
+  int activation_columns;  // columns that share a scale of the quantised input: 64, or 32 (q8_0, q4_0); 0 for float
+                           // formats
   int num_parts;
-  std::array<const char*, kMaxParts> part_names;  // "scale" "field" "plane1" "plane2" "nibble" "byte" "subscale" "submin"
+  std::array<const char*, kMaxParts>
+      part_names;  // "scale" "field" "plane1" "plane2" "nibble" "byte" "subscale" "submin"
   std::array<int, kMaxParts> part_bytes;
   std::array<int, kMaxParts> part_groups;
 };

@@ -42,8 +42,8 @@ inline constexpr int kMaxAttentionRows = 8;
 struct AttentionTask {
   KVFormat format;
   std::int32_t head_dim;
-  float scale;     // scores = dot * scale
-  float soft_cap;  // 0: none; else scores = cap * tanh(scores / cap)
+  float scale;            // scores = dot * scale
+  float soft_cap;         // 0: none; else scores = cap * tanh(scores / cap)
   std::int32_t num_rows;  // 1..kMaxAttentionRows
   std::int32_t num_blocks;
   const float* q[kMaxAttentionRows];  // [head_dim]
@@ -64,19 +64,21 @@ struct KernelTable {
 
   // One vector of `cols` values to int8; codes are written up to cols rounded up to 64. A scale serves scale_columns
   // columns, 64 or 32: scales[ceil(cols / 64) * (64 / scale_columns)]. A format says which it reads
-  // (FormatSpec::activation_columns): 32 where its own scales change every 32 columns and the float line runs there anyway
-  // (q8_0, q4_0: half the error of 64 for free), else 64. The rule is that of docs/numerics.md section 1 for either width.
+  // (FormatSpec::activation_columns): 32 where its own scales change every 32 columns and the float line runs there
+  // anyway (q8_0, q4_0: half the error of 64 for free), else 64. The rule is that of docs/numerics.md section 1 for
+  // either width.
   void (*quantize)(const float* x, int cols, int scale_columns, std::int8_t* codes, float* scales, GroupSums* sums);
   // y = x / sqrt(mean(x^2) + eps) * weight. In place is allowed.
   void (*rms_norm)(const float* x, const float* weight, float eps, int cols, float* y);
-  // Rotates num_heads heads of one token in place, half-split pairs (i, i + rotary_dim / 2); cos, sin: [rotary_dim / 2].
+  // Rotates num_heads heads of one token in place, half-split pairs (i, i + rotary_dim / 2); cos, sin: [rotary_dim /
+  // 2].
   void (*rope)(float* x, const float* cos, const float* sin, int num_heads, int head_dim, int rotary_dim);
   void (*add)(const float* a, const float* b, float* y, std::int64_t n);
   void (*silu_mul)(const float* gate, const float* up, float* y, std::int64_t n);  // silu(gate) * up
-  void (*relu2)(const float* x, float* y, std::int64_t n);                        // max(x, 0)^2
-  void (*scale)(const float* x, float factor, float* y, std::int64_t n);          // factor * x
-  void (*add_scaled)(float factor, const float* x, float* y, std::int64_t n);     // y = fma(factor, x, y)
-  void (*softmax)(const float* x, float* y, int n);                               // sums in 16 lanes and the tree
+  void (*relu2)(const float* x, float* y, std::int64_t n);                         // max(x, 0)^2
+  void (*scale)(const float* x, float factor, float* y, std::int64_t n);           // factor * x
+  void (*add_scaled)(float factor, const float* x, float* y, std::int64_t n);      // y = fma(factor, x, y)
+  void (*softmax)(const float* x, float* y, int n);                                // sums in 16 lanes and the tree
   float (*max)(const float* x, std::int64_t n);
   // log(sum(exp(x))) in 16 lanes and the tree; max is the maximum of x.
   float (*log_sum_exp)(const float* x, float max, std::int64_t n);
@@ -87,7 +89,8 @@ struct KernelTable {
   void (*attention)(const AttentionTask& task);
 };
 
-// Levels in ascending order per architecture: scalar avx2 avxvnni avx512 avx512vnni amx / scalar neon neon_dotprod neon_i8mm.
+// Levels in ascending order per architecture: scalar avx2 avxvnni avx512 avx512vnni amx / scalar neon neon_dotprod
+// neon_i8mm.
 struct IsaLevel {
   const char* name;
   bool is_built;      // the compiler could build its file (levels without a file of their own count as built)
