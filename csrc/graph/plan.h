@@ -1,4 +1,4 @@
-// The compiled graph: steps in order, their buffers in one arena, and where threads must wait for each other.
+// The compiled graph: steps in order, their buffers in one arena, and where a step must wait for those before it.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -82,12 +82,12 @@ struct Plan {
   std::vector<MoePlan> moes;
   std::int64_t arena_bytes = 0;
   std::int32_t max_rows = 0;  // tokens of a step
-  // One flag a step: threads wait for each other before it. Alone: with few tokens thread 0 runs the cheap steps by
-  // itself.
+  // One flag a step: what the steps since the last flag do must be complete before it. Alone: with few tokens thread 0
+  // runs the cheap steps by itself, in order.
   std::vector<char> barrier, barrier_alone;
 };
 
-// Tokens up to which cheap steps are run by thread 0 alone: a barrier costs more than they do.
+// Tokens up to which cheap steps are run by thread 0 alone: handing them to others costs more than they do.
 inline constexpr std::int32_t kAloneTokens = 2;
 
 Plan compile(const Graph& graph, const WeightStore& store, std::int32_t max_rows);
