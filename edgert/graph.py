@@ -150,7 +150,10 @@ class Graph:
         intermediate_size: int,
         normalize: bool,
     ) -> Value:
-        """Softmax over the router's logits, the top_k experts (SwiGLU), their sum by weight (normalised to 1 if asked)."""
+        """Softmax over the router's logits, then the sum of the top_k experts (SwiGLU) by weight.
+
+        normalize: the weights of the chosen experts are divided by their sum.
+        """
         weights: list[str] = []
         for e in range(num_experts):
             p = f"{prefix}.{e}"
@@ -173,7 +176,7 @@ class Graph:
         self.output_index = value.index
 
     def compile_args(self) -> dict[str, Any]:
-        """Plain values for `_core.Graph`."""
+        """Plain values for `_core.Runtime`."""
         return {
             "nodes": [
                 (n.op, list(n.inputs), list(n.weights), {k: float(v) for k, v in n.attributes.items()}, n.width)
@@ -219,8 +222,6 @@ def _rope_args(rope: RopeSpec) -> dict[str, Any]:
         "theta": float(rope.theta),
         "max_position_embeddings": rope.max_position_embeddings,
         "type": str(rope.scaling.get("rope_type", rope.scaling.get("type", "default"))),
-        "scalars": {
-            k: float(v) for k, v in rope.scaling.items() if isinstance(v, int | float) and v is not None
-        },
+        "scalars": {k: float(v) for k, v in rope.scaling.items() if isinstance(v, int | float) and v is not None},
         "lists": {k: [float(x) for x in v] for k, v in rope.scaling.items() if isinstance(v, list | tuple)},
     }
