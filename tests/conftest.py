@@ -18,9 +18,10 @@ if IS_BUILT_IN_TREE:
         sys.path.insert(0, str(ROOT))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
 else:
-    # `python -m pytest` puts the clone, which has no _core, before the installed package: for us and for subprocesses.
+    # `python -m` and `python -c` put the working folder first: the clone, which has no _core, must not be that one,
+    # for us and for the processes that tests start.
     sys.path[:] = [entry for entry in sys.path if not _is_root(entry)]
-    os.environ["PYTHONSAFEPATH"] = "1"
+    os.chdir(ROOT / "tests")
 
 
 def pytest_report_header() -> str:
