@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from edgert.errors import EdgertError
@@ -13,10 +12,7 @@ if TYPE_CHECKING:
     from edgert.llm import load as load
     from edgert.tokenizer import load_tokenizer as load_tokenizer
 
-try:
-    __version__ = version("edgert")
-except PackageNotFoundError:  # run from a source tree that is not installed
-    __version__ = "0+source"
+    __version__: str
 
 _EXPORTS = {"LLM": "edgert.llm", "load": "edgert.llm", "load_tokenizer": "edgert.tokenizer"}
 
@@ -24,7 +20,18 @@ __all__ = ["LLM", "EdgertError", "__version__", "load", "load_tokenizer"]
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when first used: `edgert --help` needs neither the core nor the tokenizers library.
+    # Found when first used: `edgert --help` needs neither the core nor the tokenizers library.
+    if name == "__version__":
+        return _version()
     if name in _EXPORTS:
         return getattr(import_module(_EXPORTS[name]), name)
     raise AttributeError(f"module 'edgert' has no attribute {name!r}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("edgert")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "0+source"
