@@ -21,7 +21,11 @@ else:
     # `python -m` and `python -c` put the working folder first: the clone, which has no _core, must not be that one,
     # for us and for the processes that tests start.
     sys.path[:] = [entry for entry in sys.path if not _is_root(entry)]
-    os.chdir(ROOT / "tests")
+
+
+def pytest_sessionstart() -> None:
+    if not IS_BUILT_IN_TREE:
+        os.chdir(ROOT / "tests")
 
 
 def pytest_report_header() -> str:
