@@ -68,7 +68,7 @@ def find_weights(checkpoint: Checkpoint, architecture: Architecture, graph: Grap
         place = _place(checkpoint, architecture, spec)
         entry = checkpoint.tensors.get(place.tensor)
         if entry is None:
-            missing.append(place.tensor)
+            missing += [place.tensor] if place.tensor not in missing else []
         else:
             weights[spec.name] = _source(checkpoint, spec, _with_first_row(place, graph), entry)
     if missing:
