@@ -155,9 +155,11 @@ def read_window(r: ConfigReader, *, default: int = 0) -> int:
     return r.integer("sliding_window", default=0 if "sliding_window" in r.values else default)
 
 
-def read_windows(r: ConfigReader, num_hidden_layers: int, by_default: tuple[bool, ...]) -> tuple[int, ...]:
-    """The sliding window of each layer (0: none) from layer_types, else of those that `by_default` has."""
-    window = read_window(r, default=4096) if r.flag("use_sliding_window", default=False) else 0
+def read_windows(
+    r: ConfigReader, num_hidden_layers: int, by_default: tuple[bool, ...], *, default: int = 0
+) -> tuple[int, ...]:
+    """The sliding window of each layer (0: none) by layer_types, else by `by_default`; `default`: an absent width."""
+    window = read_window(r, default=default) if r.flag("use_sliding_window", default=False) else 0
     types = r.strings("layer_types") or tuple(LAYER_TYPES[slides] for slides in by_default)
     if len(types) != num_hidden_layers:
         raise r.error("layer_types", f"a list of {len(types)}", f"a list of {num_hidden_layers}")
@@ -173,7 +175,7 @@ def read_windows(r: ConfigReader, num_hidden_layers: int, by_default: tuple[bool
 def read_windows_from_layer(r: ConfigReader, num_hidden_layers: int) -> tuple[int, ...]:
     """The sliding window of each layer, from layer_types or from max_window_layers on (Qwen)."""
     first = r.integer("max_window_layers", default=28, minimum=0)
-    return read_windows(r, num_hidden_layers, tuple(i >= first for i in range(num_hidden_layers)))
+    return read_windows(r, num_hidden_layers, tuple(i >= first for i in range(num_hidden_layers)), default=4096)
 
 
 def read_num_experts(r: ConfigReader, num_hidden_layers: int) -> int:

@@ -63,17 +63,17 @@ class WeightSource:
 def find_weights(checkpoint: Checkpoint, architecture: Architecture, graph: Graph) -> dict[str, WeightSource]:
     """A source for every weight of the graph; each tensor of the files must be used, and used wholly."""
     weights: dict[str, WeightSource] = {}
-    missing: list[str] = []
+    missing: dict[str, None] = {}  # several weights may lie in one tensor
     for spec in graph.weights.values():
         place = _place(checkpoint, architecture, spec)
         entry = checkpoint.tensors.get(place.tensor)
         if entry is None:
-            missing += [place.tensor] if place.tensor not in missing else []
+            missing[place.tensor] = None
         else:
             weights[spec.name] = _source(checkpoint, spec, _with_first_row(place, graph), entry)
     if missing:
         raise FileFormatError(
-            f"{checkpoint.path}: {_listed(missing)} not found, the configuration needs "
+            f"{checkpoint.path}: {_listed(list(missing))} not found, the configuration needs "
             f"{'it' if len(missing) == 1 else 'them'}; download the model again"
         )
     _check_coverage(checkpoint, weights.values())

@@ -203,6 +203,7 @@ def test_layers_without_rope() -> None:
     smollm3 = {"model_type": "smollm3", "num_hidden_layers": 4, "sliding_window": 16}
     assert read(**smollm3).has_rope == (True, True, True, False)
     assert read(**smollm3, no_rope_layer_interval=2).has_rope == (True, False, True, False)
+    assert read(model_type="smollm3", use_sliding_window=True, no_rope_layers=[0, 1]).windows == (0, 0)
     config = read(**smollm3, no_rope_layers=[0, 1, 1, 1, 0], use_sliding_window=True)
     assert (config.has_rope, config.windows) == ((False, True, True, True), (16, 0, 0, 0))
     assert (config.decoder.tie_word_embeddings, config.decoder.rope.theta) == (True, 2e6)
