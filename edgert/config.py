@@ -106,6 +106,11 @@ class ConfigReader:
             raise self.error(key, value, "an object")
         return ConfigReader(value, f"{self.source}: {key}")
 
+    def with_defaults(self, defaults: Mapping[str, Any]) -> ConfigReader:
+        """The same object, where a key that is absent or null has another value."""
+        missing = {key: value for key, value in defaults.items() if self.values.get(key) is None}
+        return ConfigReader({**self.values, **missing}, self.source)
+
     def require(self, key: str, supported: Sequence[Any], *, default: Any) -> None:
         """Refuses a value that the architecture knows but edgert would run wrongly."""
         value = self.values.get(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from edgert.config import ConfigReader, shown
 from edgert.errors import UnsupportedModelError
@@ -17,7 +17,11 @@ MAX_WIDTH = 1 << 20
 MAX_HEADS = 1 << 14
 MAX_VOCAB = 1 << 24
 MAX_HEAD_DIM = 1024
+# Layers times experts: a damaged file must not make us name millions of weights.
+MAX_EXPERTS = 1024
+MAX_EXPERTS_IN_ALL = 1 << 16
 
+LAYER_TYPES = ("full_attention", "sliding_attention")
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
 
 
@@ -38,8 +42,11 @@ class DecoderConfig:
     rope: RopeSpec
 
 
-def read_decoder(r: ConfigReader, *, head_dim: int = 0) -> DecoderConfig:
-    """Reads the common fields. head_dim: what an absent head_dim means (0: hidden_size / num_attention_heads)."""
+def read_decoder(r: ConfigReader, *, head_dim: int = 0, is_rope_partial: bool = False) -> DecoderConfig:
+    """Reads the common fields. head_dim: what an absent head_dim means (0: hidden_size / num_attention_heads).
+
+    is_rope_partial: the architecture reads partial_rotary_factor, else only 1 is taken.
+    """
     if r.values.get("quantization_config") is not None:
         raise UnsupportedModelError(
             f"{r.source}: quantization_config: found a quantised checkpoint, expected float weights; "
@@ -67,11 +74,11 @@ def read_decoder(r: ConfigReader, *, head_dim: int = 0) -> DecoderConfig:
         rms_norm_eps=r.number("rms_norm_eps", default=1e-6, above=0.0, maximum=1.0),
         tie_word_embeddings=r.flag("tie_word_embeddings", default=False),
         attention_bias=r.flag("attention_bias", default=False),
-        rope=read_rope(r, head_dim, max_position_embeddings),
+        rope=read_rope(r, head_dim, max_position_embeddings, is_partial=is_rope_partial),
     )
 
 
-def read_rope(r: ConfigReader, head_dim: int, max_position_embeddings: int) -> RopeSpec:
+def read_rope(r: ConfigReader, head_dim: int, max_position_embeddings: int, *, is_partial: bool = False) -> RopeSpec:
     """Rotary positions in the spelling of transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters).
 
     Every value that a scaling type derives from others is filled in, so that the core finds it: factor and
@@ -88,20 +95,32 @@ def read_rope(r: ConfigReader, head_dim: int, max_position_embeddings: int) -> R
         )
     outer_theta = r.number("rope_theta", default=10000.0, above=0.0)
     theta = inner.number("rope_theta", default=outer_theta, above=0.0)
-    for part in (r, inner):
-        part.require("partial_rotary_factor", (1.0, 1), default=1.0)
-    scaling = {} if kind == "default" else _scaling(r, inner, kind, head_dim, max_position_embeddings)
+    rotary_dim = _rotary_dim(r, inner, head_dim) if is_partial else head_dim
+    if not is_partial:
+        for part in (r, inner):
+            part.require("partial_rotary_factor", (1.0, 1), default=1.0)
+    scaling = {} if kind == "default" else _scaling(r, inner, kind, rotary_dim, max_position_embeddings)
     return RopeSpec(
         head_dim=head_dim,
-        rotary_dim=head_dim,
+        rotary_dim=rotary_dim,
         theta=theta,
         scaling=scaling,
         max_position_embeddings=max_position_embeddings,
     )
 
 
+def _rotary_dim(r: ConfigReader, inner: ConfigReader, head_dim: int) -> int:
+    """Values of each head that are rotated: partial_rotary_factor of them, the first ones."""
+    outer = r.number("partial_rotary_factor", default=1.0, above=0.0, maximum=1.0)
+    factor = inner.number("partial_rotary_factor", default=outer, above=0.0, maximum=1.0)
+    rotary_dim = int(head_dim * factor + 1e-6)  # cut off as transformers does, but for a rounded quotient
+    if rotary_dim < 2 or rotary_dim % 2:
+        raise r.error("partial_rotary_factor", factor, f"an even number of the {head_dim} values of a head")
+    return rotary_dim
+
+
 def _scaling(
-    r: ConfigReader, inner: ConfigReader, kind: str, head_dim: int, max_position_embeddings: int
+    r: ConfigReader, inner: ConfigReader, kind: str, rotary_dim: int, max_position_embeddings: int
 ) -> Mapping[str, Any]:
     found: dict[str, Any] = {"rope_type": kind}
     if kind in ("linear", "dynamic"):
@@ -120,7 +139,7 @@ def _scaling(
     found["factor"] = factor
     if kind == "longrope":
         for key in ("short_factor", "long_factor"):
-            found[key] = list(inner.numbers(key, length=head_dim // 2, above=0.0))
+            found[key] = list(inner.numbers(key, length=rotary_dim // 2, above=0.0))
         implied = 1.0 if factor <= 1.0 else math.sqrt(1 + math.log(factor) / math.log(max(original, 2)))
         return found | {"attention_factor": inner.number("attention_factor", default=implied, above=0.0)}
     for key in ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor"):
@@ -131,25 +150,78 @@ def _scaling(
     return found
 
 
+def read_window(r: ConfigReader, *, default: int = 0) -> int:
+    """sliding_window: null means none (0), an absent one `default`."""
+    return r.integer("sliding_window", default=0 if "sliding_window" in r.values else default)
+
+
+def read_windows(
+    r: ConfigReader, num_hidden_layers: int, by_default: tuple[bool, ...], *, default: int = 0
+) -> tuple[int, ...]:
+    """The sliding window of each layer (0: none) by layer_types, else by `by_default`; `default`: an absent width."""
+    window = read_window(r, default=default) if r.flag("use_sliding_window", default=False) else 0
+    types = r.strings("layer_types") or tuple(LAYER_TYPES[slides] for slides in by_default)
+    if len(types) != num_hidden_layers:
+        raise r.error("layer_types", f"a list of {len(types)}", f"a list of {num_hidden_layers}")
+    for kind in types:
+        if kind not in LAYER_TYPES:
+            known = " or ".join(LAYER_TYPES)
+            raise UnsupportedModelError(
+                f"{r.source}: layer_types: found {shown(kind)}, expected {known}; use another model"
+            )
+    return tuple(window if kind == "sliding_attention" else 0 for kind in types)
+
+
+def read_windows_from_layer(r: ConfigReader, num_hidden_layers: int) -> tuple[int, ...]:
+    """The sliding window of each layer, from layer_types or from max_window_layers on (Qwen)."""
+    first = r.integer("max_window_layers", default=28, minimum=0)
+    return read_windows(r, num_hidden_layers, tuple(i >= first for i in range(num_hidden_layers)), default=4096)
+
+
+def read_num_experts(r: ConfigReader, num_hidden_layers: int) -> int:
+    """Experts of a layer, bounded over all layers."""
+    num_experts = r.integer("num_experts", "num_local_experts", maximum=MAX_EXPERTS)
+    if num_experts * num_hidden_layers > MAX_EXPERTS_IN_ALL:
+        raise r.error("num_experts", num_experts, f"at most {MAX_EXPERTS_IN_ALL} experts in all layers")
+    return num_experts
+
+
 def embed(g: Graph, c: DecoderConfig) -> Value:
     """The token's row of the embedding."""
     return g.embed("model.embed_tokens", c.vocab_size, c.hidden_size)
 
 
-def attention(g: Graph, c: DecoderConfig, layer: int, x: Value, *, qk_norm: bool = False, window: int = 0) -> Value:
-    """Self-attention with grouped queries and RoPE; qk_norm: RMS norm over each head of q and k before RoPE."""
+def attention(
+    g: Graph,
+    c: DecoderConfig,
+    layer: int,
+    x: Value,
+    *,
+    qk_norm: Literal["", "head", "width"] = "",
+    qkv_bias: bool = False,
+    has_rope: bool = True,
+    window: int = 0,
+) -> Value:
+    """Self-attention with grouped queries and RoPE.
+
+    qk_norm: RMS norm of q and k before RoPE, over each head or over the whole width. qkv_bias: q, k and v have biases
+    also without attention_bias, which gives o one too.
+    """
     p = f"model.layers.{layer}.self_attn"
-    bias = c.attention_bias
+    bias = c.attention_bias or qkv_bias
     q = g.linear(x, f"{p}.q_proj", c.num_attention_heads * c.head_dim, bias=bias)
     k = g.linear(x, f"{p}.k_proj", c.num_key_value_heads * c.head_dim, bias=bias)
     v = g.linear(x, f"{p}.v_proj", c.num_key_value_heads * c.head_dim, bias=bias)
     if qk_norm:
-        q = g.rms_norm(q, f"{p}.q_norm", c.rms_norm_eps, head_dim=c.head_dim)
-        k = g.rms_norm(k, f"{p}.k_norm", c.rms_norm_eps, head_dim=c.head_dim)
-    rope = g.add_rope(c.rope)
+        norm_dim = c.head_dim if qk_norm == "head" else 0
+        q = g.rms_norm(q, f"{p}.q_norm", c.rms_norm_eps, head_dim=norm_dim)
+        k = g.rms_norm(k, f"{p}.k_norm", c.rms_norm_eps, head_dim=norm_dim)
+    if has_rope:
+        rope = g.add_rope(c.rope)
+        q, k = g.rope(q, rope), g.rope(k, rope)
     mixed = g.attention(
-        g.rope(q, rope),
-        g.rope(k, rope),
+        q,
+        k,
         v,
         layer=layer,
         num_heads=c.num_attention_heads,
@@ -158,7 +230,7 @@ def attention(g: Graph, c: DecoderConfig, layer: int, x: Value, *, qk_norm: bool
         scale=1.0 / math.sqrt(c.head_dim),
         window=window,
     )
-    return g.linear(mixed, f"{p}.o_proj", c.hidden_size, bias=bias)
+    return g.linear(mixed, f"{p}.o_proj", c.hidden_size, bias=c.attention_bias)
 
 
 def gated_mlp(g: Graph, x: Value, prefix: str, intermediate_size: int, *, bias: bool = False) -> Value:
@@ -166,6 +238,21 @@ def gated_mlp(g: Graph, x: Value, prefix: str, intermediate_size: int, *, bias: 
     gate = g.linear(x, f"{prefix}.gate_proj", intermediate_size, bias=bias)
     up = g.linear(x, f"{prefix}.up_proj", intermediate_size, bias=bias)
     return g.linear(g.silu_mul(gate, up), f"{prefix}.down_proj", x.width, bias=bias)
+
+
+def experts(
+    g: Graph, x: Value, prefix: str, num_experts: int, top_k: int, intermediate_size: int, *, normalize: bool
+) -> Value:
+    """Routed SwiGLU experts; normalize: the weights of the chosen ones sum to 1."""
+    return g.moe(
+        x,
+        g.linear(x, f"{prefix}.gate", num_experts, role="router"),
+        f"{prefix}.experts",
+        num_experts=num_experts,
+        top_k=top_k,
+        intermediate_size=intermediate_size,
+        normalize=normalize,
+    )
 
 
 def head(g: Graph, c: DecoderConfig, x: Value) -> Value:

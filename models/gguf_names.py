@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from edgert.config import ConfigReader, shown
@@ -54,20 +54,46 @@ _NEUTRAL: dict[str, tuple[float, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """A weight inside a file's tensor: all of it, or matrix `expert` of a stacked one from row `first_row` on."""
+    """A weight inside a file's tensor: all of it, or matrix `expert` of a stacked one from row `first_row` on.
+
+    is_slice: some rows of it, which follow those of the weights in `after`.
+    """
 
     tensor: str
     expert: int | None = None
     first_row: int = 0
     permuted_heads: int = 0  # heads whose rows are in GGUF's order for RoPE (0: rows are as they should be)
+    after: tuple[str, ...] = ()  # weights whose rows lie before it in the tensor
+    is_slice: bool = False  # the tensor holds other weights too
+
+
+# A weight's name inside its layer, the tensor that holds it, and the weights whose rows lie before its own.
+FusedName = tuple[str, str, tuple[str, ...]]
+
+
+def fused_place(
+    fused: tuple[FusedName, ...], layer: str, tensor_layer: str, inner: str, kind: str
+) -> TensorPlace | None:
+    """Where a weight lies that shares its tensor with others; None if it has a tensor of its own."""
+    for name, tensor, before in fused:
+        if name == inner:
+            after = tuple(f"{layer}.{other}.{kind}" for other in before)
+            return TensorPlace(f"{tensor_layer}.{tensor}.{kind}", after=after, is_slice=True)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class GgufNames:
-    """How one architecture is written as GGUF. permutes_rope: rows of q and k are interleaved within each head."""
+    """How one architecture is written as GGUF. permutes_rope: rows of q and k are interleaved within each head.
+
+    layer: names of a layer's tensors where they are not the usual ones. fused: (weight, tensor, and the weights whose
+    rows lie before in it).
+    """
 
     architecture: str
     permutes_rope: bool = False
+    layer: Mapping[str, str] = field(default_factory=dict)
+    fused: tuple[FusedName, ...] = ()
 
     def place(self, name: str, num_heads: int, num_kv_heads: int) -> TensorPlace | None:
         """Where the weight that checkpoints call `name` lies, or None if GGUF has no name for it."""
@@ -80,10 +106,13 @@ class GgufNames:
         layer, inner, kind = match.groups()
         if expert := _EXPERT_NAME.fullmatch(inner):
             return TensorPlace(f"blk.{layer}.{_EXPERT[expert[2]]}.{kind}", expert=int(expert[1]))
-        if inner not in _LAYER:
+        if slice_ := fused_place(self.fused, f"model.layers.{layer}", f"blk.{layer}", inner, kind):
+            return slice_
+        short = self.layer.get(inner, _LAYER.get(inner))
+        if short is None:
             return None
         heads = {"self_attn.q_proj": num_heads, "self_attn.k_proj": num_kv_heads}.get(inner, 0)
-        return TensorPlace(f"blk.{layer}.{_LAYER[inner]}.{kind}", permuted_heads=heads if self.permutes_rope else 0)
+        return TensorPlace(f"blk.{layer}.{short}.{kind}", permuted_heads=heads if self.permutes_rope else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +132,18 @@ class GgufHeader:
         return ConfigReader(values, f"{self.source}: {self.architecture}")
 
 
-def decoder_config(header: GgufHeader, model_type: str) -> dict[str, Any]:
-    """config.json of a Llama-like decoder. Raises ConfigError, UnsupportedModelError for metadata not supported."""
+def decoder_config(header: GgufHeader, model_type: str, *, known: tuple[str, ...] = ()) -> dict[str, Any]:
+    """config.json of a Llama-like decoder. Raises ConfigError, UnsupportedModelError for metadata not supported.
+
+    known: keys that the architecture reads itself, and that others refuse.
+    """
     r = header.section()
-    _refuse_unknown(r)
+    _refuse_unknown(r, known)
     heads, kv_heads = _heads(r)
     hidden_size = r.integer("embedding_length")
     head_dim = r.integer("attention.key_length", default=max(hidden_size // heads, 1))
     for key in ("attention.value_length", "rope.dimension_count"):
-        if r.integer(key, default=head_dim) != head_dim:
+        if key not in known and r.integer(key, default=head_dim) != head_dim:
             raise UnsupportedModelError(
                 f"{r.source}.{key}: found {shown(r.values[key])}, edgert runs {head_dim}; use another model"
             )
@@ -134,9 +166,9 @@ def decoder_config(header: GgufHeader, model_type: str) -> dict[str, Any]:
     return config | ({"rope_scaling": scaling} if scaling else {}) | _token_ids(header)
 
 
-def _refuse_unknown(r: ConfigReader) -> None:
+def _refuse_unknown(r: ConfigReader, known: tuple[str, ...]) -> None:
     for key, neutral in _NEUTRAL.items():
-        if r.values.get(key) not in (None, *neutral):
+        if key not in known and r.values.get(key) not in (None, *neutral):
             raise UnsupportedModelError(
                 f"{r.source}.{key}: found {shown(r.values[key])}, edgert does not run that yet; use another model"
             )
@@ -173,7 +205,7 @@ def _rope_scaling(header: GgufHeader, r: ConfigReader, context_length: int) -> d
     if "rope_freqs.weight" in header.shapes:
         factors = header.floats("rope_freqs.weight")
         return _longrope(factors, factors, original, 1.0)
-    if kind == "longrope":
+    if kind == "longrope" or "rope_factors_long.weight" in header.shapes:
         names = ("rope_factors_short.weight", "rope_factors_long.weight")
         short, long = (header.floats(name) for name in names)
         return _longrope(short, long, original, attn_factor)

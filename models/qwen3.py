@@ -5,15 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from edgert.config import ConfigReader, shown
-from edgert.errors import UnsupportedModelError
+from edgert.config import ConfigReader
 from edgert.graph import Graph, Value
-from edgert.models.blocks import MAX_WIDTH, DecoderConfig, attention, embed, gated_mlp, head, read_decoder
+from edgert.models.blocks import (
+    MAX_WIDTH,
+    DecoderConfig,
+    attention,
+    embed,
+    gated_mlp,
+    head,
+    read_decoder,
+    read_windows_from_layer,
+)
 from edgert.models.gguf_names import GgufHeader, GgufNames, decoder_config
 from edgert.models.registry import register
 
 DEFAULT_HEAD_DIM = 128
-LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,24 +39,8 @@ def read_config(r: ConfigReader) -> Qwen3Config:
     return Qwen3Config(
         decoder=decoder,
         intermediate_size=r.integer("intermediate_size", maximum=MAX_WIDTH),
-        windows=read_windows(r, decoder.num_hidden_layers),
+        windows=read_windows_from_layer(r, decoder.num_hidden_layers),
     )
-
-
-def read_windows(r: ConfigReader, num_hidden_layers: int) -> tuple[int, ...]:
-    """The sliding window of each layer, from layer_types or from max_window_layers on."""
-    window = r.integer("sliding_window", default=4096) if r.flag("use_sliding_window", default=False) else 0
-    first = r.integer("max_window_layers", default=28, minimum=0)
-    types = r.strings("layer_types") or tuple(LAYER_TYPES[i >= first] for i in range(num_hidden_layers))
-    if len(types) != num_hidden_layers:
-        raise r.error("layer_types", f"a list of {len(types)}", f"a list of {num_hidden_layers}")
-    for kind in types:
-        if kind not in LAYER_TYPES:
-            known = " or ".join(LAYER_TYPES)
-            raise UnsupportedModelError(
-                f"{r.source}: layer_types: found {shown(kind)}, expected {known}; use another model"
-            )
-    return tuple(window if kind == "sliding_attention" else 0 for kind in types)
 
 
 def gguf_config(header: GgufHeader) -> dict[str, Any]:
@@ -69,7 +60,7 @@ def build(g: Graph, c: Qwen3Config) -> Value:
     for i in range(d.num_hidden_layers):
         p = f"model.layers.{i}"
         x = g.rms_norm(h, f"{p}.input_layernorm", d.rms_norm_eps)
-        h = h + attention(g, d, i, x, qk_norm=True, window=c.windows[i])
+        h = h + attention(g, d, i, x, qk_norm="head", window=c.windows[i])
         x = g.rms_norm(h, f"{p}.post_attention_layernorm", d.rms_norm_eps)
         h = h + gated_mlp(g, x, f"{p}.mlp", c.intermediate_size)
     return head(g, d, h)

@@ -7,13 +7,20 @@ from typing import Any
 
 from edgert.config import ConfigReader
 from edgert.graph import Graph, Value
-from edgert.models.blocks import MAX_WIDTH, DecoderConfig, attention, embed, gated_mlp, head, read_decoder
+from edgert.models.blocks import (
+    MAX_WIDTH,
+    DecoderConfig,
+    attention,
+    embed,
+    experts,
+    gated_mlp,
+    head,
+    read_decoder,
+    read_num_experts,
+    read_window,
+)
 from edgert.models.gguf_names import GgufHeader, GgufNames, decoder_config
 from edgert.models.registry import register
-
-# Layers times experts: a damaged file must not make us name millions of weights.
-MAX_EXPERTS = 1024
-MAX_EXPERTS_IN_ALL = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +41,7 @@ def read_config(r: ConfigReader) -> Qwen3MoeConfig:
     """Reads config.json. Raises ConfigError, UnsupportedModelError."""
     r.require("hidden_act", ("silu", "swish"), default="silu")
     decoder = read_decoder(r)
-    num_experts = r.integer("num_experts", "num_local_experts", maximum=MAX_EXPERTS)
-    if num_experts * decoder.num_hidden_layers > MAX_EXPERTS_IN_ALL:
-        raise r.error("num_experts", num_experts, f"at most {MAX_EXPERTS_IN_ALL} experts in all layers")
+    num_experts = read_num_experts(r, decoder.num_hidden_layers)
     step = r.integer("decoder_sparse_step", default=1)
     dense = set(r.integers("mlp_only_layers"))
     return Qwen3MoeConfig(
@@ -47,7 +52,7 @@ def read_config(r: ConfigReader) -> Qwen3MoeConfig:
         num_experts_per_tok=r.integer("num_experts_per_tok", maximum=num_experts),
         norm_topk_prob=r.flag("norm_topk_prob", default=False),
         has_experts=tuple(i not in dense and (i + 1) % step == 0 for i in range(decoder.num_hidden_layers)),
-        window=r.integer("sliding_window", default=4096) if r.flag("use_sliding_window", default=False) else 0,
+        window=read_window(r, default=4096) if r.flag("use_sliding_window", default=False) else 0,
     )
 
 
@@ -78,22 +83,11 @@ def build(g: Graph, c: Qwen3MoeConfig) -> Value:
     for i in range(d.num_hidden_layers):
         p = f"model.layers.{i}"
         x = g.rms_norm(h, f"{p}.input_layernorm", d.rms_norm_eps)
-        h = h + attention(g, d, i, x, qk_norm=True, window=c.window)
+        h = h + attention(g, d, i, x, qk_norm="head", window=c.window)
         x = g.rms_norm(h, f"{p}.post_attention_layernorm", d.rms_norm_eps)
-        h = h + (
-            _experts(g, c, x, f"{p}.mlp") if c.has_experts[i] else gated_mlp(g, x, f"{p}.mlp", c.intermediate_size)
-        )
+        if c.has_experts[i]:
+            width, normalize = c.moe_intermediate_size, c.norm_topk_prob
+            h = h + experts(g, x, f"{p}.mlp", c.num_experts, c.num_experts_per_tok, width, normalize=normalize)
+        else:
+            h = h + gated_mlp(g, x, f"{p}.mlp", c.intermediate_size)
     return head(g, d, h)
-
-
-def _experts(g: Graph, c: Qwen3MoeConfig, x: Value, prefix: str) -> Value:
-    router = g.linear(x, f"{prefix}.gate", c.num_experts, role="router")
-    return g.moe(
-        x,
-        router,
-        f"{prefix}.experts",
-        num_experts=c.num_experts,
-        top_k=c.num_experts_per_tok,
-        intermediate_size=c.moe_intermediate_size,
-        normalize=c.norm_topk_prob,
-    )

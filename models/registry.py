@@ -9,7 +9,7 @@ from typing import Any
 from edgert.config import ConfigReader
 from edgert.errors import UnsupportedModelError
 from edgert.graph import Graph, Value
-from edgert.models.gguf_names import GgufHeader, GgufNames
+from edgert.models.gguf_names import GgufHeader, GgufNames, TensorPlace
 
 Build = Callable[[Graph, Any], Value]
 
@@ -18,7 +18,8 @@ Build = Callable[[Graph, Any], Value]
 class Architecture:
     """One `model_type`: read_config makes its frozen config, build declares its graph from that config.
 
-    gguf: how a GGUF file names its tensors. gguf_config: its metadata as config.json.
+    gguf: how a GGUF file names its tensors. gguf_config: its metadata as config.json. place: where Hugging Face
+    checkpoints have a weight that they do not hold under the graph's name (None: nowhere else).
     """
 
     model_type: str
@@ -26,6 +27,7 @@ class Architecture:
     build: Build
     gguf: GgufNames
     gguf_config: Callable[[GgufHeader], dict[str, Any]]
+    place: Callable[[str], TensorPlace | None]
 
 
 ARCHITECTURES: dict[str, Architecture] = {}
@@ -37,12 +39,18 @@ def register(
     read_config: Callable[[ConfigReader], Any],
     gguf: GgufNames,
     gguf_config: Callable[[GgufHeader], dict[str, Any]],
+    place: Callable[[str], TensorPlace | None] = lambda name: None,
 ) -> Callable[[Build], Build]:
     """Enters the decorated build function under `model_type`."""
 
     def enter(build: Build) -> Build:
         ARCHITECTURES[model_type] = Architecture(
-            model_type=model_type, read_config=read_config, build=build, gguf=gguf, gguf_config=gguf_config
+            model_type=model_type,
+            read_config=read_config,
+            build=build,
+            gguf=gguf,
+            gguf_config=gguf_config,
+            place=place,
         )
         return build
 
@@ -57,7 +65,10 @@ def get(model_type: str, source: str = "config.json") -> Architecture:
 
 
 def get_gguf(name: str, source: str = "GGUF") -> Architecture:
-    """The architecture of that general.architecture. Raises UnsupportedModelError, which names `source`."""
+    """An architecture of that general.architecture; its gguf_config says which. Raises UnsupportedModelError.
+
+    `source` is named in the error. Those that share a name there share gguf_config too.
+    """
     by_gguf_name = {architecture.gguf.architecture: architecture for architecture in ARCHITECTURES.values()}
     if name not in by_gguf_name:
         raise _unknown(f"{source}: general.architecture", name, list(by_gguf_name))

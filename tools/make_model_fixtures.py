@@ -66,6 +66,14 @@ ROPES: dict[str, dict[str, Any]] = {
         "original_max_position_embeddings": 32,
         "rope_theta": 10000.0,
     },
+    "longrope_partial": {
+        "rope_type": "longrope",
+        "short_factor": [1.0, 1.1, 1.3],
+        "long_factor": [1.0, 1.9, 3.1],
+        "original_max_position_embeddings": 32,
+        "partial_rotary_factor": 0.75,
+        "rope_theta": 10000.0,
+    },
 }
 # Name: model_type, settings beside the common ones, whether a GGUF file is written, number of ids.
 MODELS: dict[str, tuple[str, dict[str, Any], bool, int]] = {
@@ -86,6 +94,30 @@ MODELS: dict[str, tuple[str, dict[str, Any], bool, int]] = {
     ),
     "qwen3_moe": ("qwen3_moe", {**MOE, "norm_topk_prob": True}, True, NUM_IDS),
     "qwen3_moe_mixed": ("qwen3_moe", {**MOE, "norm_topk_prob": False, "mlp_only_layers": [0]}, False, NUM_IDS),
+    "mistral": ("mistral", {"head_dim": 16, "sliding_window": 16}, True, NUM_IDS),
+    "mixtral": ("mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2}, True, NUM_IDS),
+    "qwen2": ("qwen2", {}, True, NUM_IDS),
+    "qwen2_window": (
+        "qwen2",
+        {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1, "tie_word_embeddings": True},
+        False,
+        NUM_IDS,
+    ),
+    "olmo2": ("olmo2", {}, True, NUM_IDS),
+    "smollm3": ("smollm3", {"num_hidden_layers": 4}, True, NUM_IDS),
+    "smollm3_window": (
+        "smollm3",
+        {"no_rope_layers": [0, 1], "use_sliding_window": True, "sliding_window": 16, "attention_bias": True},
+        False,
+        NUM_IDS,
+    ),
+    "phi3": ("phi3", {"sliding_window": 24}, True, NUM_IDS),
+    "phi3_longrope": (
+        "phi3",
+        {"rope_parameters": ROPES["longrope_partial"], "original_max_position_embeddings": 32},
+        True,
+        NUM_IDS,
+    ),
     "arcee": ("arcee", {"tie_word_embeddings": True}, True, NUM_IDS),
 }
 GGUF_LAYER = {
@@ -101,7 +133,11 @@ GGUF_LAYER = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
     "mlp.gate": "ffn_gate_inp",
+    "block_sparse_moe.gate": "ffn_gate_inp",
+    "self_attn.qkv_proj": "attn_qkv",
+    "mlp.gate_up_proj": "ffn_up",
 }
+GGUF_POST_NORMS = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 
 
 def versions() -> dict[str, str]:
@@ -129,7 +165,7 @@ def make(name: str) -> str:
         weights = recipe.make_weights(shapes, SEED)
         ids = np.random.PCG64([SEED, len(name)]).random_raw(num_ids) % COMMON["vocab_size"]
         logits = reference_logits(recipe.write_folder(folder, saved, weights), ids.astype(np.int64))
-        if model_type == "qwen3_moe":
+        if model_type in ("qwen3_moe", "mixtral"):
             stacked = reference_logits(
                 recipe.write_folder(folder / "stacked", saved, recipe.stack_experts(weights)), ids.astype(np.int64)
             )
@@ -152,7 +188,7 @@ def reference_logits(folder: Path, ids: np.ndarray) -> np.ndarray:
 def write_gguf(path: Path, config: dict[str, Any], weights: dict[str, np.ndarray]) -> None:
     """The model as the gguf package writes it: matrices in f16, vectors in f32, q and k of Llama in pairs."""
     model_type = config["model_type"]
-    arch = {"qwen3_moe": "qwen3moe"}.get(model_type, model_type)
+    arch = {"qwen3_moe": "qwen3moe", "mistral": "llama", "mixtral": "llama"}.get(model_type, model_type)
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     writer = gguf.GGUFWriter(path, arch)
     writer.add_context_length(config["max_position_embeddings"])
@@ -163,17 +199,27 @@ def write_gguf(path: Path, config: dict[str, Any], weights: dict[str, np.ndarray
     writer.add_head_count_kv(kv_heads)
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
-    writer.add_rope_dimension_count(config["head_dim"])
-    writer.add_key_length(config["head_dim"])
-    writer.add_value_length(config["head_dim"])
+    head_dim = config.get("head_dim") or config["hidden_size"] // heads
+    writer.add_rope_dimension_count(int(head_dim * config["rope_parameters"].get("partial_rotary_factor", 1)))
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
     writer.add_vocab_size(config["vocab_size"])
-    if arch == "qwen3moe":
+    if config.get("sliding_window"):
+        writer.add_sliding_window(config["sliding_window"])
+    if "num_local_experts" in config:
         writer.add_expert_count(config["num_local_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
+    if arch == "qwen3moe":
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     add_tokens(writer, config)
     add_rope_scaling(writer, config)
-    for name, value in gguf_tensors(weights, heads, kv_heads, is_permuted=arch in ("llama", "arcee")).items():
+    for name, value in gguf_tensors(
+        weights,
+        heads,
+        kv_heads,
+        layer_names=GGUF_LAYER | (GGUF_POST_NORMS if arch == "olmo2" else {}),
+        is_permuted=arch in ("llama", "arcee", "smollm3"),
+    ).items():
         writer.add_tensor(name, value if value.ndim == 1 or "gate_inp" in name else value.astype(np.float16))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -194,12 +240,19 @@ def add_tokens(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
 
 
 def add_rope_scaling(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
-    """As llama.cpp's converter does it: YaRN as metadata, Llama 3 as a tensor of divisors."""
+    """As llama.cpp's converter does it: YaRN as metadata, Llama 3 and LongRoPE as tensors of divisors."""
     rope = config["rope_parameters"]
     if rope["rope_type"] == "yarn":
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(rope["factor"])
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    if rope["rope_type"] == "longrope":
+        original = rope["original_max_position_embeddings"]
+        scale = config["max_position_embeddings"] / original
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(scale) / math.log(original)))
+        for kind in ("long", "short"):
+            writer.add_tensor(f"rope_factors_{kind}.weight", np.array(rope[f"{kind}_factor"], np.float32))
     if rope["rope_type"] == "llama3":
         factors = []
         for i in range(0, config["head_dim"], 2):
@@ -218,7 +271,7 @@ def add_rope_scaling(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
 
 
 def gguf_tensors(
-    weights: dict[str, np.ndarray], heads: int, kv_heads: int, *, is_permuted: bool
+    weights: dict[str, np.ndarray], heads: int, kv_heads: int, *, layer_names: dict[str, str], is_permuted: bool
 ) -> dict[str, np.ndarray]:
     """Tensors under GGUF's names, experts stacked."""
     found: dict[str, np.ndarray] = {}
@@ -230,15 +283,16 @@ def gguf_tensors(
             found[f"{short}.{kind}"] = value
             continue
         layer, _, inner = stem.removeprefix("model.layers.").partition(".")
-        if inner.startswith("mlp.experts."):
+        if ".experts." in inner:
             _, _, expert, matrix = inner.split(".")
+            matrix = {"w1": "gate", "w2": "down", "w3": "up"}.get(matrix, matrix)
             experts.setdefault(f"blk.{layer}.ffn_{matrix.removesuffix('_proj')}_exps.weight", {})[int(expert)] = value
             continue
         if is_permuted and inner in ("self_attn.q_proj", "self_attn.k_proj"):
             count = heads if inner.endswith("q_proj") else kv_heads
             halves = value.reshape(count, 2, value.shape[0] // count // 2, *value.shape[1:])
             value = np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(value.shape)
-        found[f"blk.{layer}.{GGUF_LAYER[inner]}.{kind}"] = value
+        found[f"blk.{layer}.{layer_names[inner]}.{kind}"] = value
     return found | {name: np.stack([parts[e] for e in range(len(parts))]) for name, parts in experts.items()}
 
 

@@ -135,7 +135,8 @@ def _with_config(checkpoint: Checkpoint) -> tuple[models.Architecture, Checkpoin
         shapes={tensor: entry.shape for tensor, entry in checkpoint.tensors.items()},
         floats=lambda tensor: _read_floats(checkpoint, tensor),
     )
-    return architecture, replace(checkpoint, config=architecture.gguf_config(header))
+    config = architecture.gguf_config(header)
+    return models.get(config["model_type"], source), replace(checkpoint, config=config)
 
 
 def _read_floats(checkpoint: Checkpoint, name: str) -> list[float]:

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -63,17 +63,17 @@ class WeightSource:
 def find_weights(checkpoint: Checkpoint, architecture: Architecture, graph: Graph) -> dict[str, WeightSource]:
     """A source for every weight of the graph; each tensor of the files must be used, and used wholly."""
     weights: dict[str, WeightSource] = {}
-    missing: list[str] = []
+    missing: dict[str, None] = {}  # several weights may lie in one tensor
     for spec in graph.weights.values():
         place = _place(checkpoint, architecture, spec)
         entry = checkpoint.tensors.get(place.tensor)
         if entry is None:
-            missing.append(place.tensor)
+            missing[place.tensor] = None
         else:
-            weights[spec.name] = _source(checkpoint, spec, place, entry)
+            weights[spec.name] = _source(checkpoint, spec, _with_first_row(place, graph), entry)
     if missing:
         raise FileFormatError(
-            f"{checkpoint.path}: {_listed(missing)} not found, the configuration needs "
+            f"{checkpoint.path}: {_listed(list(missing))} not found, the configuration needs "
             f"{'it' if len(missing) == 1 else 'them'}; download the model again"
         )
     _check_coverage(checkpoint, weights.values())
@@ -86,14 +86,25 @@ def _place(checkpoint: Checkpoint, architecture: Architecture, spec: WeightSpec)
         config = checkpoint.config
         place = architecture.gguf.place(spec.name, config["num_attention_heads"], config["num_key_value_heads"])
         return place or TensorPlace(spec.name)
+    if spec.name in checkpoint.tensors:
+        return TensorPlace(spec.name)
+    other = architecture.place(spec.name)
+    if other and other.tensor in checkpoint.tensors:
+        return other
     match = _EXPERT.fullmatch(spec.name)
-    if match and spec.name not in checkpoint.tensors:
+    if match:
         prefix, expert, matrix = match[1], int(match[2]), match[3]
         if f"{prefix}.gate_up_proj" in checkpoint.tensors:
             first_row = spec.rows if matrix == "up" else 0
             tensor = f"{prefix}.down_proj" if matrix == "down" else f"{prefix}.gate_up_proj"
             return TensorPlace(tensor, expert=expert, first_row=first_row)
     return TensorPlace(spec.name)
+
+
+def _with_first_row(place: TensorPlace, graph: Graph) -> TensorPlace:
+    """The place with its first row, where other weights lie before it in the tensor."""
+    before = sum(graph.weights[name].rows for name in place.after)
+    return replace(place, first_row=place.first_row + before)
 
 
 def _source(checkpoint: Checkpoint, spec: WeightSpec, place: TensorPlace, entry: TensorEntry) -> WeightSource:
@@ -110,6 +121,10 @@ def _source(checkpoint: Checkpoint, spec: WeightSpec, place: TensorPlace, entry:
                 2 * spec.rows,
             )
         )
+    elif place.is_slice:
+        # Rows of a matrix; that all its rows are used, and once, is checked at the end.
+        fits = len(entry.shape) == 2 and spec.cols == entry.shape[1] and not entry.parts
+        fits = fits and place.first_row + spec.rows <= entry.shape[0]
     else:
         fits = place.expert is None and entry.shape == expected
     if not fits:

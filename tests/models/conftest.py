@@ -74,7 +74,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for fixture, names in (
         ("golden_name", NAMES),
         ("gguf_name", GGUF_NAMES),
-        ("moe_name", [name for name in NAMES if "moe" in name]),
+        ("moe_name", [name for name in NAMES if "moe" in name or name == "mixtral"]),
     ):
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(fixture, names)

@@ -21,6 +21,15 @@ EMBEDDING_STEP = 2.0**-7
 VECTOR_STEP = 2.0**-10
 
 
+# Names of Mixtral's checkpoints, and what transformers 5 calls the same.
+MIXTRAL_NAMES = (
+    (r"\.block_sparse_moe\.", ".mlp."),
+    (r"\.w1\.weight$", ".gate_proj.weight"),
+    (r"\.w2\.weight$", ".down_proj.weight"),
+    (r"\.w3\.weight$", ".up_proj.weight"),
+)
+
+
 def make_weights(shapes: dict[str, list[int]], seed: int) -> dict[str, F32]:
     """float32 values for each name: matrices around 0, biases around 0, norms around 1."""
     weights: dict[str, F32] = {}
@@ -42,6 +51,8 @@ def stack_experts(weights: dict[str, F32]) -> dict[str, F32]:
     stacked: dict[str, F32] = {}
     experts: dict[str, dict[tuple[int, str], F32]] = {}
     for name, value in weights.items():
+        for theirs, ours in MIXTRAL_NAMES:
+            name = re.sub(theirs, ours, name)
         match = re.fullmatch(r"(.+\.experts)\.(\d+)\.(\w+)_proj\.weight", name)
         if match:
             experts.setdefault(match[1], {})[int(match[2]), match[3]] = value
@@ -96,6 +107,8 @@ def as_transformers_4(config: dict[str, Any]) -> dict[str, Any]:
     old["rope_theta"] = rope.pop("rope_theta")
     old["rope_scaling"] = None if rope["rope_type"] == "default" else rope
     old["torch_dtype"] = old.pop("dtype")
-    if "num_local_experts" in old:
+    if "partial_rotary_factor" in rope:
+        old["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
+    if "num_local_experts" in old and old["model_type"] != "mixtral":
         old["num_experts"] = old.pop("num_local_experts")
     return old

@@ -1,6 +1,7 @@
 """config.json and GGUF metadata of each architecture: spellings, defaults, and options that would be run wrongly."""
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -40,9 +41,13 @@ def scaling(**changes: Any) -> dict[str, Any]:
 
 
 def test_an_unknown_architecture_is_named_beside_the_known_ones() -> None:
-    with pytest.raises(UnsupportedModelError, match="found 'gpt_oss', expected one of arcee, llama, qwen3, qwen3_moe"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"found 'gpt_oss', expected one of arcee, llama, mistral, .*qwen3, qwen3_moe"
+    ):
         models.get("gpt_oss")
-    with pytest.raises(UnsupportedModelError, match="found 'falcon', expected one of arcee, llama, qwen3, qwen3moe"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"found 'falcon', expected one of arcee, llama, olmo2, .*qwen3, qwen3moe"
+    ):
         models.get_gguf("falcon")
 
 
@@ -104,6 +109,12 @@ def test_derived_rope_values_are_filled_in() -> None:
         ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "found settings for each kind of layer"),
         ({"quantization_config": {"quant_method": "gptq"}}, "found a quantised checkpoint"),
         ({"model_type": "qwen3", "layer_types": ["full_attention", "linear_attention"]}, "found 'linear_attention'"),
+        ({"model_type": "qwen2", "attention_bias": True}, "attention_bias is True"),
+        ({"model_type": "phi3", "attention_bias": True}, "attention_bias is True"),
+        ({"model_type": "phi3", "hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        ({"model_type": "olmo2", "partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
+        ({"model_type": "mistral", "layer_types": ["full_attention"] * 2}, "layer_types: found 'full_attention'"),
+        ({"model_type": "smollm3", "layer_types": ["full_attention", "odd"]}, "layer_types: found 'odd'"),
     ],
 )
 def test_what_would_be_run_wrongly_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -138,6 +149,11 @@ def test_what_would_be_run_wrongly_is_refused(changes: dict[str, Any], message: 
             "short_factor: found a list of 3, expected a list of 4 numbers",
         ),
         ({"model_type": "qwen3", "layer_types": ["full_attention"]}, "layer_types: found a list of 1"),
+        ({"model_type": "smollm3", "no_rope_layers": [1]}, "no_rope_layers: found a list of 1, expected a list of 2"),
+        ({"model_type": "smollm3", "no_rope_layers": [1, 2]}, "no_rope_layers: found 2"),
+        ({"model_type": "phi3", "partial_rotary_factor": 0.4}, "partial_rotary_factor: found 0.4, expected an even"),
+        ({"model_type": "phi3", "partial_rotary_factor": 1.5}, "partial_rotary_factor: found 1.5"),
+        ({"model_type": "mixtral", "num_experts_per_tok": 9}, "num_experts_per_tok: found 9, expected .* in 1..8"),
         (QWEN3_MOE | {"num_experts_per_tok": 5}, "num_experts_per_tok: found 5, expected a whole number in 1..4"),
         (QWEN3_MOE | {"num_experts": 5000}, "num_experts: found 5000"),
         (
@@ -165,6 +181,51 @@ def test_windows() -> None:
     types = ["sliding_attention", "full_attention"]
     assert read(**qwen3, use_sliding_window=True, layer_types=types).windows == (16, 0)
     assert read(**(QWEN3_MOE | {"use_sliding_window": True, "sliding_window": 16})).window == 16
+
+
+def test_windows_that_every_layer_has() -> None:
+    assert read(model_type="mistral").window == 4096
+    assert read(model_type="mistral", sliding_window=None).window == 0
+    assert read(model_type="mistral", sliding_window=16, layer_types=["sliding_attention"] * 2).window == 16
+    for model_type in ("mixtral", "phi3"):
+        assert read(model_type=model_type).window == 0
+        assert read(model_type=model_type, sliding_window=16).window == 16
+
+
+def test_qwen2_windows() -> None:
+    qwen2 = {"model_type": "qwen2", "sliding_window": 16, "max_window_layers": 1}
+    assert read(**qwen2).windows == (0, 0)
+    assert read(**qwen2, use_sliding_window=True).windows == (0, 16)
+    assert read(**(qwen2 | {"use_sliding_window": True, "sliding_window": None})).windows == (0, 0)
+
+
+def test_layers_without_rope() -> None:
+    smollm3 = {"model_type": "smollm3", "num_hidden_layers": 4, "sliding_window": 16}
+    assert read(**smollm3).has_rope == (True, True, True, False)
+    assert read(**smollm3, no_rope_layer_interval=2).has_rope == (True, False, True, False)
+    assert read(model_type="smollm3", use_sliding_window=True, no_rope_layers=[0, 1]).windows == (0, 0)
+    config = read(**smollm3, no_rope_layers=[0, 1, 1, 1, 0], use_sliding_window=True)
+    assert (config.has_rope, config.windows) == ((False, True, True, True), (16, 0, 0, 0))
+    assert (config.decoder.tie_word_embeddings, config.decoder.rope.theta) == (True, 2e6)
+
+
+def test_phi3_rope_in_its_older_spellings() -> None:
+    lists = {"short_factor": [1.0] * 3, "long_factor": [2.0] * 3}
+    common = {"model_type": "phi3", "original_max_position_embeddings": 32}
+    new = lists | {"rope_type": "longrope", "partial_rotary_factor": 0.75, "rope_theta": 1e4}
+    spec = read(**common, rope_parameters=new).decoder.rope
+    assert (spec.rotary_dim, spec.head_dim, spec.scaling["rope_type"]) == (6, 8, "longrope")
+    for kind in ("su", "yarn", "longrope"):
+        old = lists | {"type": kind}
+        assert read(**common, rope_scaling=old, rope_theta=1e4, partial_rotary_factor=0.75).decoder.rope == spec
+
+
+def test_defaults_are_those_of_the_architecture() -> None:
+    short = {key: value for key, value in LLAMA.items() if key not in ("rms_norm_eps", "num_key_value_heads")}
+    for model_type, eps, theta in (("mixtral", 1e-5, 1e6), ("olmo2", 1e-5, 1e4), ("phi3", 1e-5, 1e4)):
+        values = short | {"model_type": model_type, "num_attention_heads": 8}
+        decoder = models.get(model_type).read_config(ConfigReader(values, "config.json")).decoder
+        assert (decoder.rms_norm_eps, decoder.rope.theta, decoder.num_key_value_heads) == (eps, theta, 8)
 
 
 METADATA: dict[str, Any] = {
@@ -283,6 +344,31 @@ def test_gguf_end_tokens_are_joined() -> None:
     assert (config["bos_token_id"], config["eos_token_id"]) == (1, [5, 7])
 
 
+def test_gguf_calls_mistral_and_mixtral_llama() -> None:
+    window = {"attention.sliding_window": 16}
+    experts = {"expert_count": 4, "expert_used_count": 2}
+    assert from_gguf()["model_type"] == "llama"
+    assert from_gguf(keys={"attention.sliding_window": 0})["model_type"] == "llama"
+    mistral, mixtral, both = (from_gguf(keys=keys) for keys in (window, experts, window | experts))
+    assert (mistral["model_type"], mistral["sliding_window"]) == ("mistral", 16)
+    assert (mixtral["model_type"], mixtral["sliding_window"], mixtral["num_local_experts"]) == ("mixtral", None, 4)
+    assert (both["model_type"], both["sliding_window"], both["num_experts_per_tok"]) == ("mixtral", 16, 2)
+
+
+def test_gguf_of_phi3() -> None:
+    keys = {"attention.sliding_window": 16, "rope.dimension_count": 6, "rope.scaling.original_context_length": 32}
+    config = from_gguf("phi3", keys=keys)
+    assert (config["sliding_window"], config["partial_rotary_factor"]) == (16, 0.75)
+    with pytest.raises(ConfigError, match=r"rope\.dimension_count: found 9"):
+        from_gguf("phi3", keys={"rope.dimension_count": 9})
+
+
+@pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "olmo2", "smollm3"])
+def test_gguf_windows_that_an_architecture_does_not_read(architecture: str) -> None:
+    with pytest.raises(UnsupportedModelError, match="sliding_window: found 512"):
+        from_gguf(architecture, keys={"attention.sliding_window": 512})
+
+
 def test_gguf_experts() -> None:
     keys = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 40, "attention.key_length": 12}
     config = from_gguf("qwen3moe", shapes=SHAPES | {"blk.1.ffn_gate_inp.weight": (4, 48)}, keys=keys)
@@ -295,11 +381,11 @@ def test_gguf_experts() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"expert_count": 8}, "Mixtral's experts"),
+        ({"expert_count": 8, "expert_used_count": 2, "expert_weights_norm": False}, "expert_weights_norm is False"),
         ({"attention.value_length": 16}, "attention.value_length: found 16, edgert runs 8"),
         ({"rope.dimension_count": 4}, "rope.dimension_count: found 4, edgert runs 8"),
         ({"attention.head_count_kv": [2, 1]}, "found layers of different sizes"),
-        ({"attention.sliding_window": 512}, "sliding_window: found 512"),
+        ({"attention.scale": 0.3}, "attention.scale: found 0.3"),
         ({"logit_scale": 0.5}, "logit_scale: found 0.5"),
         ({"attention.clamp_kqv": 8.0}, "clamp_kqv: found 8.0"),
         ({"rope.scaling.type": "odd"}, "rope.scaling.type: found 'odd'"),
@@ -333,16 +419,17 @@ def test_one_value_for_every_layer_is_one_value() -> None:
     assert from_gguf(keys={"attention.head_count_kv": [2, 2]})["num_key_value_heads"] == 2
 
 
-@pytest.mark.parametrize("model_type", ["llama", "qwen3", "qwen3_moe", "arcee"])
+@pytest.mark.parametrize("model_type", list(models.ARCHITECTURES))
 def test_every_weight_of_a_graph_has_one_gguf_place(model_type: str) -> None:
-    changes = (QWEN3_MOE if model_type == "qwen3_moe" else {}) | {"model_type": model_type, "attention_bias": True}
+    has_bias = model_type not in ("qwen2", "phi3")
+    changes = QWEN3_MOE | {"num_local_experts": 4, "model_type": model_type, "attention_bias": has_bias}
     architecture = models.get(model_type)
     graph = Graph()
     graph.output(architecture.build(graph, read(**changes)))
     places = [architecture.gguf.place(name, 6, 2) for name in graph.weights]
     assert None not in places
     assert len(set(places)) == len(places)
-    permuted = {place.permuted_heads for place in places if place and "attn_q.weight" in place.tensor}
+    permuted = {place.permuted_heads for place in places if place and re.search(r"attn_q(kv)?\.weight", place.tensor)}
     assert permuted == ({6} if architecture.gguf.permutes_rope else {0})
 
 

@@ -58,6 +58,47 @@ def test_stacked_experts_are_found_row_by_row(golden: Golden, tmp_path: Path) ->
         assert raw[offset : offset + length] == model.weights[name].tobytes()
 
 
+def test_fused_matrices_are_found_row_by_row(golden: Golden, tmp_path: Path) -> None:
+    model = golden("phi3")
+    opened = open_model(model.write(tmp_path))
+    raw = (tmp_path / "model.safetensors").read_bytes()
+    for tensor, names in (
+        ("self_attn.qkv_proj", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")),
+        ("mlp.gate_up_proj", ("mlp.gate_proj", "mlp.up_proj")),
+    ):
+        sources = [opened.weights[f"model.layers.1.{name}.weight"] for name in names]
+        ranges = [part for source in sources for part in source.ranges()]
+        joined = b"".join(raw[offset : offset + length] for _, offset, length in ranges)
+        assert joined == model.weights[f"model.layers.1.{tensor}.weight"].tobytes()
+
+
+@pytest.mark.parametrize("shape", [(79, 48), (81, 48), (80, 47), (2, 40, 48), (3840,)])
+def test_fused_matrices_of_another_shape(
+    golden: Golden, golden_recipe: Any, tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    model = golden("phi3")
+    model.weights["model.layers.0.self_attn.qkv_proj.weight"] = np.zeros(shape, np.float32)
+    golden_recipe.write_folder(tmp_path, model.config, model.weights)
+    with pytest.raises(FileFormatError, match=r"self_attn\.qkv_proj\.weight': found shape"):
+        open_model(tmp_path)
+
+
+def test_a_matrix_that_is_there_alone_and_in_a_fused_one(golden: Golden, golden_recipe: Any, tmp_path: Path) -> None:
+    model = golden("phi3")
+    model.weights["model.layers.0.self_attn.q_proj.weight"] = np.zeros((48, 48), np.float32)
+    golden_recipe.write_folder(tmp_path, model.config, model.weights)
+    with pytest.raises(FileFormatError, match=r"qkv_proj\.weight': found shape \[80, 48\], expected 1536 values"):
+        open_model(tmp_path)
+
+
+def test_a_router_that_is_missing(golden: Golden, tmp_path: Path) -> None:
+    model = golden("mixtral")
+    del model.weights["model.layers.0.block_sparse_moe.gate.weight"]
+    model.write(tmp_path)
+    with pytest.raises(FileFormatError, match=r"tensor 'model\.layers\.0\.mlp\.gate\.weight' not found"):
+        open_model(tmp_path)
+
+
 def test_rows_of_a_gguf_file_are_marked_for_unpermuting(golden: Golden) -> None:
     opened = open_model(golden("llama_bias").gguf)
     marked = {name: source.heads for name, source in opened.weights.items() if source.row_order == "unpermute_rope"}

@@ -1,0 +1,55 @@
+"""OLMo 2: norms after attention and MLP, and over the whole width of q and k (transformers' modeling_olmo2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from edgert.config import ConfigReader
+from edgert.graph import Graph, Value
+from edgert.models.blocks import MAX_WIDTH, DecoderConfig, attention, embed, gated_mlp, head, read_decoder
+from edgert.models.gguf_names import GgufHeader, GgufNames, decoder_config
+from edgert.models.registry import register
+
+DEFAULTS = {"rms_norm_eps": 1e-5}
+NAMES = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Olmo2Config:
+    """config.json of an OLMo 2 model."""
+
+    decoder: DecoderConfig
+    intermediate_size: int
+
+
+def read_config(r: ConfigReader) -> Olmo2Config:
+    """Reads config.json. Raises ConfigError, UnsupportedModelError."""
+    r.require("hidden_act", ("silu", "swish"), default="silu")
+    return Olmo2Config(
+        decoder=read_decoder(r.with_defaults(DEFAULTS)),
+        intermediate_size=r.integer("intermediate_size", maximum=MAX_WIDTH),
+    )
+
+
+def gguf_config(header: GgufHeader) -> dict[str, Any]:
+    """config.json from GGUF metadata."""
+    return decoder_config(header, "olmo2") | {
+        "architectures": ["Olmo2ForCausalLM"],
+        "hidden_act": "silu",
+        "intermediate_size": header.section().integer("feed_forward_length"),
+    }
+
+
+@register("olmo2", read_config=read_config, gguf=GgufNames("olmo2", layer=NAMES), gguf_config=gguf_config)
+def build(g: Graph, c: Olmo2Config) -> Value:
+    """Attention with normed q and k, then SwiGLU; each is normed before it is added."""
+    d = c.decoder
+    h = embed(g, d)
+    for i in range(d.num_hidden_layers):
+        p = f"model.layers.{i}"
+        mixed = attention(g, d, i, h, qk_norm="width")
+        h = h + g.rms_norm(mixed, f"{p}.post_attention_layernorm", d.rms_norm_eps)
+        mixed = gated_mlp(g, h, f"{p}.mlp", c.intermediate_size)
+        h = h + g.rms_norm(mixed, f"{p}.post_feedforward_layernorm", d.rms_norm_eps)
+    return head(g, d, h)
