@@ -160,6 +160,11 @@ def read_windows(
 ) -> tuple[int, ...]:
     """The sliding window of each layer (0: none) by layer_types, else by `by_default`; `default`: an absent width."""
     window = read_window(r, default=default) if r.flag("use_sliding_window", default=False) else 0
+    return tuple(window if slides else 0 for slides in read_sliding_layers(r, num_hidden_layers, by_default))
+
+
+def read_sliding_layers(r: ConfigReader, num_hidden_layers: int, by_default: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Whether each layer has a sliding window, by layer_types, else by `by_default`."""
     types = r.strings("layer_types") or tuple(LAYER_TYPES[slides] for slides in by_default)
     if len(types) != num_hidden_layers:
         raise r.error("layer_types", f"a list of {len(types)}", f"a list of {num_hidden_layers}")
@@ -169,7 +174,7 @@ def read_windows(
             raise UnsupportedModelError(
                 f"{r.source}: layer_types: found {shown(kind)}, expected {known}; use another model"
             )
-    return tuple(window if kind == "sliding_attention" else 0 for kind in types)
+    return tuple(kind == "sliding_attention" for kind in types)
 
 
 def read_windows_from_layer(r: ConfigReader, num_hidden_layers: int) -> tuple[int, ...]:
@@ -198,14 +203,18 @@ def attention(
     x: Value,
     *,
     qk_norm: Literal["", "head", "width"] = "",
+    norm_offset: float = 0.0,
     qkv_bias: bool = False,
     has_rope: bool = True,
     window: int = 0,
+    scale: float | None = None,
+    soft_cap: float = 0.0,
 ) -> Value:
     """Self-attention with grouped queries and RoPE.
 
-    qk_norm: RMS norm of q and k before RoPE, over each head or over the whole width. qkv_bias: q, k and v have biases
-    also without attention_bias, which gives o one too.
+    qk_norm: RMS norm of q and k before RoPE, over each head or over the whole width. norm_offset: what is added to its
+    weights. qkv_bias: q, k and v have biases also without attention_bias, which gives o one too. scale: of the scores
+    (None: 1 / sqrt(head_dim)). soft_cap: of the scores (0: none).
     """
     p = f"model.layers.{layer}.self_attn"
     bias = c.attention_bias or qkv_bias
@@ -214,8 +223,8 @@ def attention(
     v = g.linear(x, f"{p}.v_proj", c.num_key_value_heads * c.head_dim, bias=bias)
     if qk_norm:
         norm_dim = c.head_dim if qk_norm == "head" else 0
-        q = g.rms_norm(q, f"{p}.q_norm", c.rms_norm_eps, head_dim=norm_dim)
-        k = g.rms_norm(k, f"{p}.k_norm", c.rms_norm_eps, head_dim=norm_dim)
+        q = g.rms_norm(q, f"{p}.q_norm", c.rms_norm_eps, head_dim=norm_dim, weight_offset=norm_offset)
+        k = g.rms_norm(k, f"{p}.k_norm", c.rms_norm_eps, head_dim=norm_dim, weight_offset=norm_offset)
     if has_rope:
         rope = g.add_rope(c.rope)
         q, k = g.rope(q, rope), g.rope(k, rope)
@@ -227,17 +236,27 @@ def attention(
         num_heads=c.num_attention_heads,
         num_kv_heads=c.num_key_value_heads,
         head_dim=c.head_dim,
-        scale=1.0 / math.sqrt(c.head_dim),
+        scale=1.0 / math.sqrt(c.head_dim) if scale is None else scale,
         window=window,
+        soft_cap=soft_cap,
     )
     return g.linear(mixed, f"{p}.o_proj", c.hidden_size, bias=c.attention_bias)
 
 
-def gated_mlp(g: Graph, x: Value, prefix: str, intermediate_size: int, *, bias: bool = False) -> Value:
-    """SwiGLU: down(silu(gate x) * up x)."""
+def gated_mlp(
+    g: Graph,
+    x: Value,
+    prefix: str,
+    intermediate_size: int,
+    *,
+    bias: bool = False,
+    act: Literal["silu", "gelu"] = "silu",
+) -> Value:
+    """down(act(gate x) * up x): SwiGLU, or GeGLU with the tanh form of GELU."""
     gate = g.linear(x, f"{prefix}.gate_proj", intermediate_size, bias=bias)
     up = g.linear(x, f"{prefix}.up_proj", intermediate_size, bias=bias)
-    return g.linear(g.silu_mul(gate, up), f"{prefix}.down_proj", x.width, bias=bias)
+    mixed = g.silu_mul(gate, up) if act == "silu" else g.gelu_mul(gate, up)
+    return g.linear(mixed, f"{prefix}.down_proj", x.width, bias=bias)
 
 
 def experts(
@@ -255,7 +274,7 @@ def experts(
     )
 
 
-def head(g: Graph, c: DecoderConfig, x: Value) -> Value:
-    """The last norm and the logits; a tied head is the embedding again."""
-    x = g.rms_norm(x, "model.norm", c.rms_norm_eps)
+def head(g: Graph, c: DecoderConfig, x: Value, *, norm_offset: float = 0.0) -> Value:
+    """The last norm and the logits; a tied head is the embedding again. norm_offset: added to the norm's weights."""
+    x = g.rms_norm(x, "model.norm", c.rms_norm_eps, weight_offset=norm_offset)
     return g.linear(x, "model.embed_tokens" if c.tie_word_embeddings else "lm_head", c.vocab_size, role="output")
