@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from convert.gguf_files import gguf_file
 from numpy.typing import NDArray
 
 from edgert import _core
 from edgert.device.isa import select_isa
+from edgert.files import open_checkpoint
 from edgert.loader import load_weights, open_model
 
 LARGEST_RELATIVE_DIFFERENCE = 2e-4
@@ -75,6 +77,24 @@ def test_gguf_and_folder_give_the_same_bits(golden: Golden, gguf_name: str, tmp_
         assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
     else:
         assert np.array_equal(found, expected)
+
+
+def test_gguf_with_a_tensor_for_each_expert_gives_the_same_bits(golden: Golden, tmp_path: Path) -> None:
+    """blk.N.ffn_up.E.weight, as llama.cpp wrote Mixtral before it stacked experts."""
+    model = golden("mixtral")
+    stacked = open_checkpoint(model.gguf)
+    raw = model.gguf.read_bytes()
+    tensors: dict[str, tuple[str, NDArray[np.uint8], tuple[int, ...]]] = {}
+    for name, entry in stacked.tensors.items():
+        values = np.frombuffer(raw, np.uint8, entry.length, entry.offset)
+        if "_exps" not in name:
+            tensors[name] = (entry.format, values, entry.shape)
+            continue
+        for expert, part in enumerate(np.split(values, entry.shape[0])):
+            tensors[name.replace("_exps", f".{expert}")] = (entry.format, part, entry.shape[1:])
+    metadata = {key: value for key, value in stacked.metadata.items() if not key.startswith("tokenizer.")}
+    single = gguf_file(tmp_path / "single.gguf", metadata, tensors)
+    assert np.array_equal(run(single, model.ids), run(model.gguf, model.ids))
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3_moe"])
