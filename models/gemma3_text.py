@@ -82,7 +82,13 @@ def gguf_config(header: GgufHeader) -> dict[str, Any]:
     }
 
 
-@register("gemma3_text", read_config=read_config, gguf=GgufNames("gemma3", layer=gemma2.NAMES), gguf_config=gguf_config)
+@register(
+    "gemma3_text",
+    read_config=read_config,
+    gguf=GgufNames("gemma3", layer=gemma2.NAMES),
+    gguf_config=gguf_config,
+    text_of="gemma3",
+)
 def build(g: Graph, c: gemma2.GemmaConfig) -> Value:
     """The graph of Gemma 2, with normed q and k and two kinds of RoPE."""
     return gemma2.build(g, c)

@@ -160,6 +160,24 @@ MODELS: dict[str, tuple[str, dict[str, Any], bool, int]] = {
         False,
         NUM_IDS,
     ),
+    "gemma3_images": (
+        "gemma3",
+        {
+            "text_config": {**COMMON, **GEMMA, "num_hidden_layers": 7, "intermediate_size": 24},
+            "vision_config": {
+                "hidden_size": 16,
+                "intermediate_size": 8,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "image_size": 28,
+                "patch_size": 14,
+            },
+            "mm_tokens_per_image": 1,
+            "eos_token_id": [1, 7],
+        },
+        False,
+        NUM_IDS,
+    ),
 }
 # Every kind of scaling that transformers takes in the architectures that came after Llama (Phi-3: only longrope).
 SMALL: dict[str, Any] = {"vocab_size": 32, "head_dim": 8}
@@ -197,7 +215,8 @@ def versions() -> dict[str, str]:
 def make(name: str) -> str:
     """Writes one model's files; returns a line about it."""
     model_type, settings, has_gguf, num_ids = MODELS[name]
-    config = transformers.AutoConfig.for_model(model_type, **COMMON | settings)
+    common = {} if "text_config" in settings else COMMON
+    config = transformers.AutoConfig.for_model(model_type, **common | settings)
     config.architectures = [transformers.AutoModelForCausalLM._model_mapping[type(config)].__name__]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -207,7 +226,7 @@ def make(name: str) -> str:
         with safetensors.safe_open(folder / "model.safetensors", "np") as file:
             shapes = {key: list(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
         weights = recipe.make_weights(shapes, SEED)
-        ids = np.random.PCG64([SEED, len(name)]).random_raw(num_ids) % saved["vocab_size"]
+        ids = np.random.PCG64([SEED, len(name)]).random_raw(num_ids) % saved.get("text_config", saved)["vocab_size"]
         logits = reference_logits(recipe.write_folder(folder, saved, weights), ids.astype(np.int64))
         if model_type in ("qwen3_moe", "mixtral"):
             stacked = reference_logits(

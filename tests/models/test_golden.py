@@ -1,6 +1,8 @@
 """Logits of every architecture against transformers in float32: from folders, sharded and stacked, and from GGUF."""
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ from convert.gguf_files import gguf_file
 from numpy.typing import NDArray
 
 from edgert import _core
+from edgert.convert import convert
 from edgert.device.isa import select_isa
+from edgert.errors import ConfigError, FileFormatError
 from edgert.files import open_checkpoint
 from edgert.loader import load_weights, open_model
 
@@ -77,6 +81,50 @@ def test_gguf_and_folder_give_the_same_bits(golden: Golden, gguf_name: str, tmp_
         assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
     else:
         assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "other"),
+    [
+        ("language_model.model.", "model.language_model."),
+        ("vision_tower.", "model.vision_tower."),
+        ("multi_modal_projector.", "model.multi_modal_projector."),
+    ],
+)
+def test_the_text_of_a_model_that_reads_images(golden: Golden, theirs: str, other: str, tmp_path: Path) -> None:
+    """Its tensors have two spellings; what belongs to neither part is refused."""
+    model = golden("gemma3_images")
+    expected = run(model.write(tmp_path / "a"), model.ids)
+    renamed = {re.sub(f"^{re.escape(theirs)}", other, name): value for name, value in model.weights.items()}
+    assert renamed.keys() != model.weights.keys()
+    found = run(replace(model, weights=renamed).write(tmp_path / "b"), model.ids)
+    assert np.array_equal(found, expected)
+    assert open_model(tmp_path / "b").stop_tokens == (1, 7)
+    odd = model.weights | {"audio_tower.weight": model.logits}
+    with pytest.raises(FileFormatError, match=r"'audio_tower\.weight' found, the architecture does not use it"):
+        open_model(replace(model, weights=odd).write(tmp_path / "c"))
+    twice = model.weights | renamed
+    if theirs.startswith("language"):
+        with pytest.raises(FileFormatError, match=r"'model\..*found it under two names"):
+            open_model(replace(model, weights=twice).write(tmp_path / "e"))
+    config = {key: value for key, value in model.config.items() if key != "text_config"}
+    with pytest.raises(ConfigError, match=r"config\.json: text_config: found nothing"):
+        open_model(replace(model, config=config).write(tmp_path / "d"))
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gemma3", "granite"])
+def test_a_converted_gguf_gives_the_same_bits(golden: Golden, name: str, tmp_path: Path) -> None:
+    """What the metadata says goes into config.json: the offset of norms, windows, caps and scales."""
+    model = golden(name)
+    convert(model.gguf, tmp_path / "out")
+    assert np.array_equal(run(tmp_path / "out", model.ids), run(model.gguf, model.ids))
+
+
+def test_a_converted_folder_is_the_text_alone(golden: Golden, tmp_path: Path) -> None:
+    model = golden("gemma3_images")
+    convert(model.write(tmp_path / "in"), tmp_path / "out")
+    assert np.array_equal(run(tmp_path / "out", model.ids), run(tmp_path / "in", model.ids))
+    assert open_model(tmp_path / "out").config["model_type"] == "gemma3_text"
 
 
 def test_gguf_with_a_tensor_for_each_expert_gives_the_same_bits(golden: Golden, tmp_path: Path) -> None:
