@@ -150,6 +150,11 @@ def _scaling(
     return found
 
 
+def read_scale(r: ConfigReader, key: str, default: float) -> float:
+    """A factor, bounded so that it and its inverse are float32 numbers."""
+    return r.number(key, default=default, above=1e-9, maximum=1e9)
+
+
 def read_window(r: ConfigReader, *, default: int = 0) -> int:
     """sliding_window: null means none (0), an absent one `default`."""
     return r.integer("sliding_window", default=0 if "sliding_window" in r.values else default)

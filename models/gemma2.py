@@ -16,6 +16,7 @@ from edgert.models.blocks import (
     gated_mlp,
     head,
     read_decoder,
+    read_scale,
     read_sliding_layers,
     read_window,
 )
@@ -59,7 +60,7 @@ class GemmaConfig:
 
 def read_soft_cap(r: ConfigReader, key: str, default: float) -> float:
     """A soft cap: null means none (0), an absent one `default`."""
-    return r.number(key, default=0.0 if key in r.values else default, above=0.0)
+    return read_scale(r, key, 0.0 if key in r.values else default)
 
 
 def read_config(r: ConfigReader) -> GemmaConfig:
@@ -73,10 +74,10 @@ def read_config(r: ConfigReader) -> GemmaConfig:
         intermediate_size=r.integer("intermediate_size", maximum=MAX_WIDTH),
         is_sliding=read_sliding_layers(r, layers, tuple(i % 2 == 0 for i in range(layers))),
         sliding_window=read_window(r, default=4096),
-        query_pre_attn_scalar=r.number("query_pre_attn_scalar", default=256.0, above=0.0),
+        query_pre_attn_scalar=read_scale(r, "query_pre_attn_scalar", 256.0),
         attn_logit_softcapping=read_soft_cap(r, "attn_logit_softcapping", 50.0),
         final_logit_softcapping=read_soft_cap(r, "final_logit_softcapping", 30.0),
-        norm_weight_offset=r.number("norm_weight_offset", default=1.0),
+        norm_weight_offset=r.number("norm_weight_offset", default=1.0, above=-1e-30, maximum=1.0),
     )
 
 

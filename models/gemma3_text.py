@@ -8,7 +8,7 @@ from typing import Any
 from edgert.config import ConfigReader
 from edgert.graph import Graph, Value
 from edgert.models import gemma2
-from edgert.models.blocks import MAX_WIDTH, read_decoder, read_rope, read_sliding_layers, read_window
+from edgert.models.blocks import MAX_WIDTH, read_decoder, read_rope, read_scale, read_sliding_layers, read_window
 from edgert.models.gguf_names import GgufHeader, GgufNames
 from edgert.models.registry import register
 
@@ -38,10 +38,10 @@ def read_config(r: ConfigReader) -> gemma2.GemmaConfig:
         intermediate_size=r.integer("intermediate_size", maximum=MAX_WIDTH),
         is_sliding=read_sliding_layers(r, layers, tuple((i + 1) % period != 0 for i in range(layers))),
         sliding_window=read_window(r, default=4096),
-        query_pre_attn_scalar=r.number("query_pre_attn_scalar", default=256.0, above=0.0),
+        query_pre_attn_scalar=read_scale(r, "query_pre_attn_scalar", 256.0),
         attn_logit_softcapping=0.0,
         final_logit_softcapping=gemma2.read_soft_cap(r, "final_logit_softcapping", 0.0),
-        norm_weight_offset=r.number("norm_weight_offset", default=1.0),
+        norm_weight_offset=r.number("norm_weight_offset", default=1.0, above=-1e-30, maximum=1.0),
         has_qk_norm=True,
         local_rope=read_rope(sliding, decoder.head_dim, decoder.max_position_embeddings),
     )

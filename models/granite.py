@@ -8,7 +8,7 @@ from typing import Any
 
 from edgert.config import ConfigReader
 from edgert.graph import Graph, Value
-from edgert.models.blocks import MAX_WIDTH, DecoderConfig, attention, embed, gated_mlp, head, read_decoder
+from edgert.models.blocks import MAX_WIDTH, DecoderConfig, attention, embed, gated_mlp, head, read_decoder, read_scale
 from edgert.models.gguf_names import GgufHeader, GgufNames, decoder_config
 from edgert.models.registry import register
 
@@ -37,7 +37,7 @@ class GraniteConfig:
 def read_config(r: ConfigReader) -> GraniteConfig:
     """Reads config.json. Raises ConfigError, UnsupportedModelError."""
     r.require("hidden_act", ("silu", "swish"), default="silu")
-    scales = {name: r.number(name, default=1.0, above=0.0) for name in SCALES}
+    scales = {name: read_scale(r, name, 1.0) for name in SCALES}
     return GraniteConfig(
         decoder=read_decoder(r),
         intermediate_size=r.integer("intermediate_size", maximum=MAX_WIDTH),

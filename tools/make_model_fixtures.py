@@ -76,6 +76,12 @@ ROPES: dict[str, dict[str, Any]] = {
     },
 }
 LOCAL = {"rope_type": "default", "rope_theta": 10000.0}
+GEMMA3_ROPE = {
+    "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+        "sliding_attention": LOCAL,
+    }
+}
 GRANITE = {
     "embedding_multiplier": 3.0,
     "attention_multiplier": 0.2,
@@ -145,7 +151,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], bool, int]] = {
     ),
     "gemma3": (
         "gemma3_text",
-        GEMMA | {"tie_word_embeddings": True, "num_hidden_layers": 7, "intermediate_size": 24},
+        GEMMA | {"tie_word_embeddings": True, "num_hidden_layers": 7, "intermediate_size": 24} | GEMMA3_ROPE,
         True,
         NUM_IDS,
     ),

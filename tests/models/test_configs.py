@@ -160,7 +160,12 @@ def test_what_would_be_run_wrongly_is_refused(changes: dict[str, Any], message: 
         ({"model_type": "qwen3", "layer_types": ["full_attention"]}, "layer_types: found a list of 1"),
         ({"model_type": "smollm3", "no_rope_layers": [1]}, "no_rope_layers: found a list of 1, expected a list of 2"),
         ({"model_type": "smollm3", "no_rope_layers": [1, 2]}, "no_rope_layers: found 2"),
-        ({"model_type": "granite", "logits_scaling": 0}, "logits_scaling: found 0, expected a finite number above 0"),
+        (
+            {"model_type": "granite", "logits_scaling": 0},
+            "logits_scaling: found 0, expected a finite number above 1e-09",
+        ),
+        ({"model_type": "granite", "embedding_multiplier": 1e300}, "embedding_multiplier: found 1e[+]300"),
+        ({"model_type": "gemma2", "norm_weight_offset": 2.0}, "norm_weight_offset: found 2.0"),
         ({"model_type": "gemma2", "query_pre_attn_scalar": -1}, "query_pre_attn_scalar: found -1"),
         ({"model_type": "gemma2", "attn_logit_softcapping": 0.0}, "attn_logit_softcapping: found 0.0"),
         ({"model_type": "gemma3_text", "sliding_window_pattern": 0}, "sliding_window_pattern: found 0"),
