@@ -17,6 +17,7 @@ ARCHITECTURES = {
     "mistral": gguf.MODEL_ARCH.LLAMA,
     "mixtral": gguf.MODEL_ARCH.LLAMA,
     "olmo2": gguf.MODEL_ARCH.OLMO2,
+    "olmo3": gguf.MODEL_ARCH.OLMO2,
     "phi3": gguf.MODEL_ARCH.PHI3,
     "qwen2": gguf.MODEL_ARCH.QWEN2,
     "smollm3": gguf.MODEL_ARCH.SMOLLM3,
@@ -97,10 +98,14 @@ def add_config(writer: gguf.GGUFWriter, config: dict[str, Any], folder: Path) ->
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if config["model_type"] in GEMMA:
         rope = add_gemma(writer, config, rope, head_dim)
+    rope = rope.get("full_attention", rope)
     partial = rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
     writer.add_rope_dimension_count(int(head_dim * partial))
     writer.add_rope_freq_base(config.get("rope_theta") or rope["rope_theta"])
     add_rope_scaling(writer, config, rope, head_dim)
+    if config["model_type"] == "olmo3":
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
     if config.get("sliding_window") and config["model_type"] in ("mistral", "mixtral", "phi3"):
         writer.add_sliding_window(config["sliding_window"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])

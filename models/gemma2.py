@@ -20,7 +20,7 @@ from edgert.models.blocks import (
     read_sliding_layers,
     read_window,
 )
-from edgert.models.gguf_names import GgufHeader, GgufNames, decoder_config
+from edgert.models.gguf_names import GgufHeader, GgufNames, decoder_config, window_layers
 from edgert.models.registry import register
 
 DEFAULTS = {
@@ -104,8 +104,8 @@ def gguf_gemma_config(
 def gguf_config(header: GgufHeader) -> dict[str, Any]:
     """config.json from GGUF metadata, with llama.cpp's defaults."""
     r = header.section()
-    r.require("attention.sliding_window_pattern", (2,), default=2)
-    return gguf_gemma_config(header, "gemma2", ("attn_logit_softcapping",), LAYERS_OF_27B) | {
+    config = gguf_gemma_config(header, "gemma2", ("attn_logit_softcapping",), LAYERS_OF_27B) | window_layers(r, 2)
+    return config | {
         "architectures": ["Gemma2ForCausalLM"],
         "sliding_window": r.integer("attention.sliding_window", default=4096, minimum=0) or None,
         "attn_logit_softcapping": r.number("attn_logit_softcapping", default=50.0) or None,

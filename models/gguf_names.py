@@ -166,6 +166,16 @@ def decoder_config(header: GgufHeader, model_type: str, *, known: tuple[str, ...
     return config | ({"rope_scaling": scaling} if scaling else {}) | _token_ids(header)
 
 
+def window_layers(r: ConfigReader, period: int) -> dict[str, Any]:
+    """layer_types where the metadata has a flag for each layer, which has a window; else every layer number `period`
+    has none, and nothing is said of it."""
+    flags = r.values.get("attention.sliding_window_pattern")
+    if not isinstance(flags, list):
+        r.require("attention.sliding_window_pattern", (period,), default=period)
+        return {}
+    return {"layer_types": ["sliding_attention" if flag else "full_attention" for flag in flags]}
+
+
 def _refuse_unknown(r: ConfigReader, known: tuple[str, ...]) -> None:
     for key, neutral in _NEUTRAL.items():
         if key not in known and r.values.get(key) not in (None, *neutral):

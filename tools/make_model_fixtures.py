@@ -118,6 +118,17 @@ MODELS: dict[str, tuple[str, dict[str, Any], bool, int]] = {
         NUM_IDS,
     ),
     "olmo2": ("olmo2", {}, True, NUM_IDS),
+    "olmo3": ("olmo3", {"sliding_window": 16, "num_hidden_layers": 4, "intermediate_size": 40}, True, NUM_IDS),
+    "olmo3_yarn": (
+        "olmo3",
+        {
+            "sliding_window": 16,
+            "layer_types": ["full_attention", "sliding_attention"],
+            "rope_parameters": {"full_attention": ROPES["yarn"], "sliding_attention": LOCAL},
+        },
+        True,
+        NUM_IDS,
+    ),
     "smollm3": ("smollm3", {"num_hidden_layers": 4}, True, NUM_IDS),
     "smollm3_window": (
         "smollm3",

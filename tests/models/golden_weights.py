@@ -106,7 +106,9 @@ def as_transformers_4(config: dict[str, Any]) -> dict[str, Any]:
         return config | {"text_config": as_transformers_4(config["text_config"])}
     old = dict(config)
     rope = dict(old.pop("rope_parameters"))
-    if "full_attention" in rope:  # Gemma 3
+    if "full_attention" in rope and config["model_type"] == "olmo3":
+        rope = dict(rope["full_attention"])
+    elif "full_attention" in rope:  # Gemma 3
         old["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
         period = 1 + old["layer_types"].index("full_attention")
         if all((kind == "full_attention") == ((i + 1) % period == 0) for i, kind in enumerate(old["layer_types"])):

@@ -154,6 +154,19 @@ def test_gguf_of_phi3() -> None:
         from_gguf("phi3", keys={"rope.dimension_count": 9})
 
 
+def test_gguf_calls_olmo3_olmo2() -> None:
+    """llama.cpp's window for olmo2: every fourth layer has none, unless there is a flag for each layer."""
+    assert from_gguf("olmo2")["model_type"] == "olmo2"
+    config = from_gguf("olmo2", keys={"attention.sliding_window": 16})
+    assert (config["model_type"], config["sliding_window"], "layer_types" in config) == ("olmo3", 16, False)
+    flags = {"attention.sliding_window": 16, "attention.sliding_window_pattern": [False, True]}
+    assert from_gguf("olmo2", keys=flags)["layer_types"] == ["full_attention", "sliding_attention"]
+    with pytest.raises(UnsupportedModelError, match="sliding_window_pattern is 6, edgert runs 4"):
+        from_gguf("olmo2", keys=flags | {"attention.sliding_window_pattern": 6})
+    with pytest.raises(ConfigError, match="layer_types: found a list of 1, expected a list of 2"):
+        from_gguf("olmo2", keys=flags | {"attention.sliding_window_pattern": [True]})
+
+
 def test_gguf_of_granite() -> None:
     scales = {"embedding_scale": 12.0, "attention.scale": 0.5, "residual_scale": 0.25, "logit_scale": 8.0}
     names = ("embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling")
@@ -178,7 +191,8 @@ def test_gguf_of_gemma() -> None:
         from_gguf("gemma2", keys={"attention.sliding_window_pattern": 3})
     keys = {"attention.sliding_window": 16, "rope.freq_base": 1e6, "attention.key_length": 16}
     config = from_gguf("gemma3", keys=keys)
-    assert (config["model_type"], config["sliding_window"], config["sliding_window_pattern"]) == ("gemma3_text", 16, 6)
+    assert (config["model_type"], config["sliding_window"]) == ("gemma3_text", 16)
+    assert "sliding_window_pattern" not in config and "layer_types" not in config
     assert (config["rope_theta"], config["rope_local_base_freq"], config["query_pre_attn_scalar"]) == (1e6, 1e4, 16)
     assert from_gguf("gemma3", keys=keys | {"rope.freq_base_swa": 5e3})["rope_local_base_freq"] == 5e3
     assert from_gguf("gemma3")["sliding_window_pattern"] == 1  # no window: every layer is a full one
@@ -190,7 +204,7 @@ def test_gguf_of_gemma() -> None:
         from_gguf("gemma3", keys={"attn_logit_softcapping": 50.0})
 
 
-@pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "olmo2", "smollm3"])
+@pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "smollm3"])
 def test_gguf_windows_that_an_architecture_does_not_read(architecture: str) -> None:
     with pytest.raises(UnsupportedModelError, match="sliding_window: found 512"):
         from_gguf(architecture, keys={"attention.sliding_window": 512})
