@@ -243,6 +243,16 @@ def test_gemma_defaults_and_what_null_means() -> None:
     assert read(model_type="gemma3_text", sliding_window_pattern=2).is_sliding == (True, False)
 
 
+def test_olmo3_defaults() -> None:
+    config = read(model_type="olmo3", num_hidden_layers=5)
+    assert (config.is_sliding, config.sliding_window) == ((True, True, True, False, True), 4096)
+    assert (config.decoder.rope.theta, config.local_rope.theta) == (5e5, 5e5)
+    yarn = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}
+    config = read(model_type="olmo3", rope_theta=1e4, rope_scaling=yarn)
+    assert (config.decoder.rope.scaling["rope_type"], dict(config.local_rope.scaling)) == ("yarn", {})
+    assert (config.decoder.rope.theta, config.local_rope.theta) == (1e4, 1e4)
+
+
 def test_gemma3_rope_of_each_kind_of_layer() -> None:
     def thetas(**changes: Any) -> tuple[float, float]:
         config = read(model_type="gemma3_text", **changes)
