@@ -53,7 +53,7 @@ def gguf_config(header: GgufHeader) -> dict[str, Any]:
     window = r.integer("attention.sliding_window", default=0, minimum=0)
     layers = window_layers(r, 6) if window else {"sliding_window_pattern": 1}
     return (
-        gemma2.gguf_gemma_config(header, "gemma3_text", (), LAYERS_OF_27B)
+        gemma2.gguf_gemma_config(header, "gemma3_text", ("rope.freq_base_swa",), LAYERS_OF_27B)
         | layers
         | {
             "architectures": ["Gemma3ForCausalLM"],

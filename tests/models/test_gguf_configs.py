@@ -227,6 +227,7 @@ def test_gguf_experts() -> None:
         ({"rope.dimension_count": 4}, "rope.dimension_count: found 4, edgert runs 8"),
         ({"attention.head_count_kv": [2, 1]}, "found layers of different sizes"),
         ({"attention.scale": 0.3}, "attention.scale: found 0.3"),
+        ({"rope.freq_base_swa": 5e3}, "rope.freq_base_swa is 5000.0, edgert runs 10000.0"),
         ({"logit_scale": 0.5}, "logit_scale: found 0.5"),
         ({"attention.clamp_kqv": 8.0}, "clamp_kqv: found 8.0"),
         ({"rope.scaling.type": "odd"}, "rope.scaling.type: found 'odd'"),
@@ -258,3 +259,9 @@ def test_gguf_metadata_that_is_impossible(keys: dict[str, Any], message: str) ->
 
 def test_one_value_for_every_layer_is_one_value() -> None:
     assert from_gguf(keys={"attention.head_count_kv": [2, 2]})["num_key_value_heads"] == 2
+
+
+def test_names_that_gguf_does_not_have() -> None:
+    names = models.get("llama").gguf
+    for name in ("model.layers.0.self_attn.sinks", "model.layers.x.mlp.up_proj.weight", "odd.weight", "weight", ""):
+        assert names.place(name, 6, 2) is None
