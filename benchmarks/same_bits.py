@@ -9,7 +9,7 @@ of ours are taken as they are. One process for each model, instruction set and t
 All must be equal. An instruction set that this CPU lacks is left out and named. Scalar code takes a hundred times as
 long: it runs with the thread counts of --scalar-threads only, and beside others only with the prompt in one span.
 
-    python benchmarks/same_bits.py zoo-16m zoo-moe --odd tests/models/fixtures/llama
+    python benchmarks/same_bits.py zoo-16m zoo-moe --odd tests/models/golden/{llama,gemma2,gemma3,granite}.gguf
 """
 
 import argparse

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['CapacityError', 'CoreError', 'NonFiniteError', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'format_names', 'isa_levels', 'kernels_in_use', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'scale', 'silu_mul', 'softmax', 'uniform']
+__all__: list[str] = ['CapacityError', 'CoreError', 'NonFiniteError', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'format_names', 'gelu_mul', 'isa_levels', 'kernels_in_use', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'uniform']
 class CoreError(RuntimeError):
     pass
 class CapacityError(CoreError):
@@ -126,6 +126,8 @@ def format_names() -> list[str]:
     """
     Names of the weight formats that the core computes with.
     """
+def gelu_mul(isa: str, gate: numpy.typing.NDArray[numpy.float32], up: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
+    ...
 def isa_levels() -> list[tuple[str, bool, bool]]:
     """
     (name, is_built, is_supported) of each level, ascending.
@@ -164,13 +166,15 @@ def read_bandwidth(threads: int, num_bytes: int = 1073741824, repeats: int = 5) 
     """
 def relu2(isa: str, x: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
     ...
-def rms_norm(isa: str, x: numpy.typing.NDArray[numpy.float32], weight: numpy.typing.NDArray[numpy.float32], eps: float) -> numpy.typing.NDArray[numpy.float32]:
+def rms_norm(isa: str, x: numpy.typing.NDArray[numpy.float32], weight: numpy.typing.NDArray[numpy.float32], eps: float, offset: float = 0.0) -> numpy.typing.NDArray[numpy.float32]:
     ...
 def rope(isa: str, x: numpy.typing.NDArray[numpy.float32], cos: numpy.typing.NDArray[numpy.float32], sin: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
     ...
 def scale(isa: str, x: numpy.typing.NDArray[numpy.float32], factor: float) -> numpy.typing.NDArray[numpy.float32]:
     ...
 def silu_mul(isa: str, gate: numpy.typing.NDArray[numpy.float32], up: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
+    ...
+def soft_cap(isa: str, x: numpy.typing.NDArray[numpy.float32], cap: float) -> numpy.typing.NDArray[numpy.float32]:
     ...
 def softmax(isa: str, x: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
     ...

@@ -71,10 +71,10 @@ class Graph:
         weight = self._weight(f"{name}.weight", vocab_size, hidden_size, "embedding")
         return self._node("embed", (), (weight,), hidden_size)
 
-    def rms_norm(self, x: Value, name: str, eps: float, *, head_dim: int = 0) -> Value:
-        """x / sqrt(mean(x^2) + eps) * weight over the whole vector, or over each head_dim values of it."""
+    def rms_norm(self, x: Value, name: str, eps: float, *, head_dim: int = 0, weight_offset: float = 0.0) -> Value:
+        """x / sqrt(mean(x^2) + eps) * (weight + weight_offset) over the whole vector, or over each head_dim values."""
         weight = self._weight(f"{name}.weight", head_dim or x.width, 0, "norm")
-        return self._node("rms_norm", (x,), (weight,), x.width, eps=eps, head_dim=head_dim)
+        return self._node("rms_norm", (x,), (weight,), x.width, eps=eps, head_dim=head_dim, weight_offset=weight_offset)
 
     def linear(self, x: Value, name: str, out_features: int, *, bias: bool = False, role: str = "") -> Value:
         """W x (+ bias): W is out_features x x.width. `role` names the matrix's place, by default its last name."""
@@ -134,6 +134,18 @@ class Graph:
     def silu_mul(self, gate: Value, up: Value) -> Value:
         """silu(gate) * up."""
         return self._node("silu_mul", (gate, up), (), gate.width)
+
+    def gelu_mul(self, gate: Value, up: Value) -> Value:
+        """gelu(gate) * up, with the tanh form of GELU."""
+        return self._node("gelu_mul", (gate, up), (), gate.width)
+
+    def scale(self, x: Value, factor: float) -> Value:
+        """factor * x, where factor is rounded to float32; a factor of 1 declares nothing."""
+        return x if factor == 1.0 else self._node("scale", (x,), (), x.width, scale=factor)
+
+    def soft_cap(self, x: Value, cap: float) -> Value:
+        """cap * tanh(x / cap); a cap of 0 declares nothing."""
+        return x if cap == 0.0 else self._node("soft_cap", (x,), (), x.width, soft_cap=cap)
 
     def relu2(self, x: Value) -> Value:
         """max(x, 0)^2."""

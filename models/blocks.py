@@ -1,15 +1,15 @@
-"""What the architectures share: settings of a Llama-like decoder, attention, gated MLP, rotary positions."""
+"""What the architectures share: settings of a Llama-like decoder, attention, gated MLP."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from edgert.config import ConfigReader, shown
 from edgert.errors import UnsupportedModelError
 from edgert.graph import Graph, RopeSpec, Value
+from edgert.models.rope import read_rope
 
 # Far above any model there is: a damaged file must not make us declare a graph that fills the memory.
 MAX_LAYERS = 1024
@@ -22,7 +22,6 @@ MAX_EXPERTS = 1024
 MAX_EXPERTS_IN_ALL = 1 << 16
 
 LAYER_TYPES = ("full_attention", "sliding_attention")
-ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,76 +77,9 @@ def read_decoder(r: ConfigReader, *, head_dim: int = 0, is_rope_partial: bool = 
     )
 
 
-def read_rope(r: ConfigReader, head_dim: int, max_position_embeddings: int, *, is_partial: bool = False) -> RopeSpec:
-    """Rotary positions in the spelling of transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters).
-
-    Every value that a scaling type derives from others is filled in, so that the core finds it: factor and
-    original_max_position_embeddings.
-    """
-    inner = r.section("rope_parameters", "rope_scaling") or ConfigReader({}, r.source)
-    if any(isinstance(value, Mapping) for value in inner.values.values()):
-        raise UnsupportedModelError(f"{inner.source}: found settings for each kind of layer, edgert runs one for all")
-    kind = inner.string("rope_type", "type", default="default")
-    if kind not in ROPE_TYPES:
-        known = ", ".join(ROPE_TYPES)
-        raise UnsupportedModelError(
-            f"{r.source}: rope_type: found {shown(kind)}, expected one of {known}; use another model"
-        )
-    outer_theta = r.number("rope_theta", default=10000.0, above=0.0)
-    theta = inner.number("rope_theta", default=outer_theta, above=0.0)
-    rotary_dim = _rotary_dim(r, inner, head_dim) if is_partial else head_dim
-    if not is_partial:
-        for part in (r, inner):
-            part.require("partial_rotary_factor", (1.0, 1), default=1.0)
-    scaling = {} if kind == "default" else _scaling(r, inner, kind, rotary_dim, max_position_embeddings)
-    return RopeSpec(
-        head_dim=head_dim,
-        rotary_dim=rotary_dim,
-        theta=theta,
-        scaling=scaling,
-        max_position_embeddings=max_position_embeddings,
-    )
-
-
-def _rotary_dim(r: ConfigReader, inner: ConfigReader, head_dim: int) -> int:
-    """Values of each head that are rotated: partial_rotary_factor of them, the first ones."""
-    outer = r.number("partial_rotary_factor", default=1.0, above=0.0, maximum=1.0)
-    factor = inner.number("partial_rotary_factor", default=outer, above=0.0, maximum=1.0)
-    rotary_dim = int(head_dim * factor + 1e-6)  # cut off as transformers does, but for a rounded quotient
-    if rotary_dim < 2 or rotary_dim % 2:
-        raise r.error("partial_rotary_factor", factor, f"an even number of the {head_dim} values of a head")
-    return rotary_dim
-
-
-def _scaling(
-    r: ConfigReader, inner: ConfigReader, kind: str, rotary_dim: int, max_position_embeddings: int
-) -> Mapping[str, Any]:
-    found: dict[str, Any] = {"rope_type": kind}
-    if kind in ("linear", "dynamic"):
-        return found | {"factor": inner.number("factor", above=0.0)}
-    original = r.integer(
-        "original_max_position_embeddings",
-        default=inner.integer("original_max_position_embeddings", default=max_position_embeddings),
-    )
-    found["original_max_position_embeddings"] = original
-    if kind == "llama3":
-        low, high = inner.number("low_freq_factor", above=0.0), inner.number("high_freq_factor", above=0.0)
-        if low == high:
-            raise inner.error("high_freq_factor", high, "another number than low_freq_factor")
-        return found | {"factor": inner.number("factor", above=0.0), "low_freq_factor": low, "high_freq_factor": high}
-    factor = inner.number("factor", default=max_position_embeddings / original, above=0.0)
-    found["factor"] = factor
-    if kind == "longrope":
-        for key in ("short_factor", "long_factor"):
-            found[key] = list(inner.numbers(key, length=rotary_dim // 2, above=0.0))
-        implied = 1.0 if factor <= 1.0 else math.sqrt(1 + math.log(factor) / math.log(max(original, 2)))
-        return found | {"attention_factor": inner.number("attention_factor", default=implied, above=0.0)}
-    for key in ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor"):
-        if inner.values.get(key) is not None:
-            found[key] = inner.number(key, above=-1e-30)
-    if inner.values.get("truncate") is not None:
-        found["truncate"] = inner.flag("truncate")
-    return found
+def read_scale(r: ConfigReader, key: str, default: float) -> float:
+    """A factor, bounded so that it and its inverse are float32 numbers."""
+    return r.number(key, default=default, above=1e-9, maximum=1e9)
 
 
 def read_window(r: ConfigReader, *, default: int = 0) -> int:
@@ -160,6 +92,11 @@ def read_windows(
 ) -> tuple[int, ...]:
     """The sliding window of each layer (0: none) by layer_types, else by `by_default`; `default`: an absent width."""
     window = read_window(r, default=default) if r.flag("use_sliding_window", default=False) else 0
+    return tuple(window if slides else 0 for slides in read_sliding_layers(r, num_hidden_layers, by_default))
+
+
+def read_sliding_layers(r: ConfigReader, num_hidden_layers: int, by_default: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Whether each layer has a sliding window, by layer_types, else by `by_default`."""
     types = r.strings("layer_types") or tuple(LAYER_TYPES[slides] for slides in by_default)
     if len(types) != num_hidden_layers:
         raise r.error("layer_types", f"a list of {len(types)}", f"a list of {num_hidden_layers}")
@@ -169,7 +106,7 @@ def read_windows(
             raise UnsupportedModelError(
                 f"{r.source}: layer_types: found {shown(kind)}, expected {known}; use another model"
             )
-    return tuple(window if kind == "sliding_attention" else 0 for kind in types)
+    return tuple(kind == "sliding_attention" for kind in types)
 
 
 def read_windows_from_layer(r: ConfigReader, num_hidden_layers: int) -> tuple[int, ...]:
@@ -198,14 +135,18 @@ def attention(
     x: Value,
     *,
     qk_norm: Literal["", "head", "width"] = "",
+    norm_offset: float = 0.0,
     qkv_bias: bool = False,
     has_rope: bool = True,
     window: int = 0,
+    scale: float | None = None,
+    soft_cap: float = 0.0,
 ) -> Value:
     """Self-attention with grouped queries and RoPE.
 
-    qk_norm: RMS norm of q and k before RoPE, over each head or over the whole width. qkv_bias: q, k and v have biases
-    also without attention_bias, which gives o one too.
+    qk_norm: RMS norm of q and k before RoPE, over each head or over the whole width. norm_offset: what is added to its
+    weights. qkv_bias: q, k and v have biases also without attention_bias, which gives o one too. scale: of the scores
+    (None: 1 / sqrt(head_dim)). soft_cap: of the scores (0: none).
     """
     p = f"model.layers.{layer}.self_attn"
     bias = c.attention_bias or qkv_bias
@@ -214,8 +155,8 @@ def attention(
     v = g.linear(x, f"{p}.v_proj", c.num_key_value_heads * c.head_dim, bias=bias)
     if qk_norm:
         norm_dim = c.head_dim if qk_norm == "head" else 0
-        q = g.rms_norm(q, f"{p}.q_norm", c.rms_norm_eps, head_dim=norm_dim)
-        k = g.rms_norm(k, f"{p}.k_norm", c.rms_norm_eps, head_dim=norm_dim)
+        q = g.rms_norm(q, f"{p}.q_norm", c.rms_norm_eps, head_dim=norm_dim, weight_offset=norm_offset)
+        k = g.rms_norm(k, f"{p}.k_norm", c.rms_norm_eps, head_dim=norm_dim, weight_offset=norm_offset)
     if has_rope:
         rope = g.add_rope(c.rope)
         q, k = g.rope(q, rope), g.rope(k, rope)
@@ -227,17 +168,27 @@ def attention(
         num_heads=c.num_attention_heads,
         num_kv_heads=c.num_key_value_heads,
         head_dim=c.head_dim,
-        scale=1.0 / math.sqrt(c.head_dim),
+        scale=1.0 / math.sqrt(c.head_dim) if scale is None else scale,
         window=window,
+        soft_cap=soft_cap,
     )
     return g.linear(mixed, f"{p}.o_proj", c.hidden_size, bias=c.attention_bias)
 
 
-def gated_mlp(g: Graph, x: Value, prefix: str, intermediate_size: int, *, bias: bool = False) -> Value:
-    """SwiGLU: down(silu(gate x) * up x)."""
+def gated_mlp(
+    g: Graph,
+    x: Value,
+    prefix: str,
+    intermediate_size: int,
+    *,
+    bias: bool = False,
+    act: Literal["silu", "gelu"] = "silu",
+) -> Value:
+    """down(act(gate x) * up x): SwiGLU, or GeGLU with the tanh form of GELU."""
     gate = g.linear(x, f"{prefix}.gate_proj", intermediate_size, bias=bias)
     up = g.linear(x, f"{prefix}.up_proj", intermediate_size, bias=bias)
-    return g.linear(g.silu_mul(gate, up), f"{prefix}.down_proj", x.width, bias=bias)
+    mixed = g.silu_mul(gate, up) if act == "silu" else g.gelu_mul(gate, up)
+    return g.linear(mixed, f"{prefix}.down_proj", x.width, bias=bias)
 
 
 def experts(
@@ -255,7 +206,7 @@ def experts(
     )
 
 
-def head(g: Graph, c: DecoderConfig, x: Value) -> Value:
-    """The last norm and the logits; a tied head is the embedding again."""
-    x = g.rms_norm(x, "model.norm", c.rms_norm_eps)
+def head(g: Graph, c: DecoderConfig, x: Value, *, norm_offset: float = 0.0) -> Value:
+    """The last norm and the logits; a tied head is the embedding again. norm_offset: added to the norm's weights."""
+    x = g.rms_norm(x, "model.norm", c.rms_norm_eps, weight_offset=norm_offset)
     return g.linear(x, "model.embed_tokens" if c.tie_word_embeddings else "lm_head", c.vocab_size, role="output")

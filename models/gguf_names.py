@@ -147,6 +147,9 @@ def decoder_config(header: GgufHeader, model_type: str, *, known: tuple[str, ...
             raise UnsupportedModelError(
                 f"{r.source}.{key}: found {shown(r.values[key])}, edgert runs {head_dim}; use another model"
             )
+    theta = r.number("rope.freq_base", default=10000.0, above=0.0)
+    if "rope.freq_base_swa" not in known:
+        r.require("rope.freq_base_swa", (theta,), default=theta)
     context_length = r.integer("context_length")
     config = {
         "model_type": model_type,
@@ -158,12 +161,22 @@ def decoder_config(header: GgufHeader, model_type: str, *, known: tuple[str, ...
         "head_dim": head_dim,
         "max_position_embeddings": context_length,
         "rms_norm_eps": r.number("attention.layer_norm_rms_epsilon", above=0.0),
-        "rope_theta": r.number("rope.freq_base", default=10000.0, above=0.0),
+        "rope_theta": theta,
         "tie_word_embeddings": "output.weight" not in header.shapes,
         "attention_bias": "blk.0.attn_q.bias" in header.shapes,
     }
     scaling = _rope_scaling(header, r, context_length)
     return config | ({"rope_scaling": scaling} if scaling else {}) | _token_ids(header)
+
+
+def window_layers(r: ConfigReader, period: int) -> dict[str, Any]:
+    """layer_types where the metadata has a flag for each layer, which has a window; else every layer number `period`
+    has none, and nothing is said of it."""
+    flags = r.values.get("attention.sliding_window_pattern")
+    if not isinstance(flags, list):
+        r.require("attention.sliding_window_pattern", (period,), default=period)
+        return {}
+    return {"layer_types": ["sliding_attention" if flag else "full_attention" for flag in flags]}
 
 
 def _refuse_unknown(r: ConfigReader, known: tuple[str, ...]) -> None:

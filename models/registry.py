@@ -19,7 +19,8 @@ class Architecture:
     """One `model_type`: read_config makes its frozen config, build declares its graph from that config.
 
     gguf: how a GGUF file names its tensors. gguf_config: its metadata as config.json. place: where Hugging Face
-    checkpoints have a weight that they do not hold under the graph's name (None: nowhere else).
+    checkpoints have a weight that they do not hold under the graph's name (None: nowhere else). text_of: model_type of
+    checkpoints that read images too and have such a model inside, under text_config.
     """
 
     model_type: str
@@ -28,6 +29,7 @@ class Architecture:
     gguf: GgufNames
     gguf_config: Callable[[GgufHeader], dict[str, Any]]
     place: Callable[[str], TensorPlace | None]
+    text_of: str
 
 
 ARCHITECTURES: dict[str, Architecture] = {}
@@ -40,6 +42,7 @@ def register(
     gguf: GgufNames,
     gguf_config: Callable[[GgufHeader], dict[str, Any]],
     place: Callable[[str], TensorPlace | None] = lambda name: None,
+    text_of: str = "",
 ) -> Callable[[Build], Build]:
     """Enters the decorated build function under `model_type`."""
 
@@ -51,6 +54,7 @@ def register(
             gguf=gguf,
             gguf_config=gguf_config,
             place=place,
+            text_of=text_of,
         )
         return build
 
@@ -58,10 +62,15 @@ def register(
 
 
 def get(model_type: str, source: str = "config.json") -> Architecture:
-    """The architecture of that config.json model_type. Raises UnsupportedModelError, which names `source`."""
-    if model_type not in ARCHITECTURES:
-        raise _unknown(f"{source}: model_type", model_type, list(ARCHITECTURES))
-    return ARCHITECTURES[model_type]
+    """The architecture of that config.json model_type, or of the text inside it (text_of).
+
+    Raises UnsupportedModelError, which names `source`.
+    """
+    by_whole = {architecture.text_of: architecture for architecture in ARCHITECTURES.values() if architecture.text_of}
+    known = by_whole | ARCHITECTURES
+    if model_type not in known:
+        raise _unknown(f"{source}: model_type", model_type, list(known))
+    return known[model_type]
 
 
 def get_gguf(name: str, source: str = "GGUF") -> Architecture:

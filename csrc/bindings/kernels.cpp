@@ -158,6 +158,11 @@ Floats silu_mul(const std::string& isa, const Floats& gate, const Floats& up) {
   return elementwise(gate, [&](auto* x, auto* y, auto n) { table_of(isa).silu_mul(x, up.data(), y, n); });
 }
 
+Floats gelu_mul(const std::string& isa, const Floats& gate, const Floats& up) {
+  expect(gate.size() == up.size(), "size of up", up.size(), gate.size());
+  return elementwise(gate, [&](auto* x, auto* y, auto n) { table_of(isa).gelu_mul(x, up.data(), y, n); });
+}
+
 Floats add_scaled(const std::string& isa, float factor, const Floats& a, const Floats& b) {
   expect(a.size() == b.size(), "size of b", b.size(), a.size());
   Floats y(b.size());
@@ -166,10 +171,11 @@ Floats add_scaled(const std::string& isa, float factor, const Floats& a, const F
   return y;
 }
 
-Floats rms_norm(const std::string& isa, const Floats& a, const Floats& weight, float eps) {
+Floats rms_norm(const std::string& isa, const Floats& a, const Floats& weight, float eps, float offset) {
   expect(a.size() == weight.size() && a.size() > 0, "size of weight", weight.size(), a.size());
-  return elementwise(
-      a, [&](auto* x, auto* y, auto n) { table_of(isa).rms_norm(x, weight.data(), eps, static_cast<int>(n), y); });
+  return elementwise(a, [&](auto* x, auto* y, auto n) {
+    table_of(isa).rms_norm(x, weight.data(), offset, eps, static_cast<int>(n), y);
+  });
 }
 
 Floats rope(const std::string& isa, const Floats& x, const Floats& cos, const Floats& sin) {
@@ -213,10 +219,11 @@ void init_kernels(py::module_& m) {
         "(codes, scales, sums of each 64 columns).");
   m.def("attention", &attention, "isa"_a, "q"_a.noconvert(), "k"_a.noconvert(), "v"_a.noconvert(), "mask"_a.noconvert(),
         "scale"_a, "soft_cap"_a, "kv_format"_a, "(out [rows, head_dim], log_sum_exp [rows]).");
-  m.def("rms_norm", &rms_norm, "isa"_a, "x"_a.noconvert(), "weight"_a.noconvert(), "eps"_a);
+  m.def("rms_norm", &rms_norm, "isa"_a, "x"_a.noconvert(), "weight"_a.noconvert(), "eps"_a, "offset"_a = 0.0f);
   m.def("rope", &rope, "isa"_a, "x"_a.noconvert(), "cos"_a.noconvert(), "sin"_a.noconvert());
   m.def("add", &add, "isa"_a, "a"_a.noconvert(), "b"_a.noconvert());
   m.def("silu_mul", &silu_mul, "isa"_a, "gate"_a.noconvert(), "up"_a.noconvert());
+  m.def("gelu_mul", &gelu_mul, "isa"_a, "gate"_a.noconvert(), "up"_a.noconvert());
   m.def("add_scaled", &add_scaled, "isa"_a, "factor"_a, "x"_a.noconvert(), "y"_a.noconvert());
   m.def(
       "relu2",
@@ -230,6 +237,12 @@ void init_kernels(py::module_& m) {
         return elementwise(a, [&](auto* x, auto* y, auto n) { table_of(isa).scale(x, factor, y, n); });
       },
       "isa"_a, "x"_a.noconvert(), "factor"_a);
+  m.def(
+      "soft_cap",
+      [](const std::string& isa, const Floats& a, float cap) {
+        return elementwise(a, [&](auto* x, auto* y, auto n) { table_of(isa).soft_cap(x, cap, y, n); });
+      },
+      "isa"_a, "x"_a.noconvert(), "cap"_a);
   m.def(
       "softmax",
       [](const std::string& isa, const Floats& a) {

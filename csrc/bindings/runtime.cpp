@@ -37,9 +37,9 @@ std::int32_t integer(const Attributes& attributes, const char* name) {
 
 Op op_from_name(const std::string& name) {
   static const std::map<std::string, Op> ops = {
-      {"embed", Op::embed},       {"rms_norm", Op::rms_norm},   {"linear", Op::linear},
-      {"rope", Op::rope},         {"attention", Op::attention}, {"add", Op::add},
-      {"silu_mul", Op::silu_mul}, {"relu2", Op::relu2},         {"moe", Op::moe}};
+      {"embed", Op::embed},         {"rms_norm", Op::rms_norm}, {"linear", Op::linear},     {"rope", Op::rope},
+      {"attention", Op::attention}, {"add", Op::add},           {"silu_mul", Op::silu_mul}, {"gelu_mul", Op::gelu_mul},
+      {"relu2", Op::relu2},         {"scale", Op::scale},       {"soft_cap", Op::soft_cap}, {"moe", Op::moe}};
   const auto it = ops.find(name);
   if (it == ops.end()) throw std::invalid_argument("graph: found the operation '" + name + "', which the core lacks");
   return it->second;
@@ -54,6 +54,7 @@ Node node_from_tuple(const NodeTuple& tuple, const WeightStore& store) {
     node.weights.push_back(id);
   }
   node.attributes = {.eps = static_cast<float>(number(a, "eps")),
+                     .weight_offset = static_cast<float>(number(a, "weight_offset")),
                      .head_dim = integer(a, "head_dim"),
                      .rope = integer(a, "rope"),
                      .layer = integer(a, "layer"),

@@ -235,6 +235,15 @@ void Executor::run_items(const Step& step, std::int32_t begin, std::int32_t end,
       case StepKind::silu_mul:
         kernels_.silu_mul(row(step.in[0], r), row(step.in[1], r), row(step.out, r), padded_width(step));
         break;
+      case StepKind::gelu_mul:
+        kernels_.gelu_mul(row(step.in[0], r), row(step.in[1], r), row(step.out, r), padded_width(step));
+        break;
+      case StepKind::scale:
+        kernels_.scale(row(step.in[0], r), attributes(step).scale, row(step.out, r), padded_width(step));
+        break;
+      case StepKind::soft_cap:
+        kernels_.soft_cap(row(step.in[0], r), attributes(step).soft_cap, row(step.out, r), padded_width(step));
+        break;
       case StepKind::relu2:
         kernels_.relu2(row(step.in[0], r), row(step.out, r), padded_width(step));
         break;
@@ -284,7 +293,8 @@ void Executor::rms_norm(const Step& step, std::int32_t r) {
   const auto* w = reinterpret_cast<const float*>(weight.view().parts[0]);
   const std::int32_t head_dim = node.attributes.head_dim > 0 ? node.attributes.head_dim : node.width;
   for (std::int32_t i = 0; i < node.width; i += head_dim)
-    kernels_.rms_norm(row(step.in[0], r) + i, w, node.attributes.eps, head_dim, row(step.out, r) + i);
+    kernels_.rms_norm(row(step.in[0], r) + i, w, node.attributes.weight_offset, node.attributes.eps, head_dim,
+                      row(step.out, r) + i);
   clear_pad(step.out, r, node.width);
 }
 

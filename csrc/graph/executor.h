@@ -59,6 +59,9 @@ class Executor {
   float* scales(std::int32_t buffer, std::int32_t r) const;
   GroupSums* sums(std::int32_t buffer, std::int32_t r) const;
   std::int64_t padded_width(const Step& step) const;
+  const NodeAttributes& attributes(const Step& step) const {
+    return graph_.nodes[static_cast<std::size_t>(step.node)].attributes;
+  }
   void quantize_row(std::int32_t from, std::int32_t to, std::int32_t r) const;
   LinearInput linear_input(std::int32_t values, const std::int32_t (&codes_of)[2], Format format,
                            std::int32_t tokens) const;

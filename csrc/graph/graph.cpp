@@ -77,13 +77,20 @@ struct Checker {
         break;
       case Op::add:
       case Op::silu_mul:
+      case Op::gelu_mul:
         count(2, 0, 0);
         same_width(0);
         same_width(1);
         break;
       case Op::relu2:
+      case Op::scale:
         count(1, 0, 0);
         same_width(0);
+        break;
+      case Op::soft_cap:
+        count(1, 0, 0);
+        same_width(0);
+        require(a.soft_cap > 0, "soft_cap is not positive");
         break;
       case Op::moe:
         require(a.num_experts > 0 && a.top_k > 0 && a.top_k <= a.num_experts, "top_k out of range");

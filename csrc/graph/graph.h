@@ -9,14 +9,27 @@
 
 namespace edgert {
 
-enum class Op : std::uint8_t { embed, rms_norm, linear, rope, attention, add, silu_mul, relu2, moe };
+enum class Op : std::uint8_t {
+  embed,
+  rms_norm,
+  linear,
+  rope,
+  attention,
+  add,
+  silu_mul,
+  gelu_mul,
+  relu2,
+  scale,     // scale * x
+  soft_cap,  // cap * tanh(x / cap)
+  moe,
+};
 
 struct NodeAttributes {
-  float eps = 0;
+  float eps = 0, weight_offset = 0;  // rms_norm
   std::int32_t head_dim = 0;
   std::int32_t rope = 0;  // index into Graph::ropes
   std::int32_t layer = 0, num_heads = 0, num_kv_heads = 0, window = 0, sinks = 0;
-  float scale = 0, soft_cap = 0;
+  float scale = 0, soft_cap = 0;  // attention, and the operations of these names
   std::int32_t num_experts = 0, top_k = 0, intermediate_size = 0;
   bool normalize = false;
 };

@@ -12,6 +12,23 @@ namespace {
 
 constexpr std::int64_t kBufferAlignment = 64;
 
+StepKind elementwise_kind(Op op) {
+  switch (op) {
+    case Op::silu_mul:
+      return StepKind::silu_mul;
+    case Op::gelu_mul:
+      return StepKind::gelu_mul;
+    case Op::relu2:
+      return StepKind::relu2;
+    case Op::scale:
+      return StepKind::scale;
+    case Op::soft_cap:
+      return StepKind::soft_cap;
+    default:
+      return StepKind::add;
+  }
+}
+
 class Compiler {
  public:
   Compiler(const Graph& graph, const WeightStore& store, std::int32_t max_rows) : graph_(graph), store_(store) {
@@ -40,6 +57,20 @@ class Compiler {
     }
     last_use_[static_cast<std::size_t>(graph_.output)] = num_nodes;
     value_.assign(graph_.nodes.size(), -1);
+    find_logits();
+  }
+
+  // The output, and what becomes it in place: a buffer of the arena for them would be as large as the logits.
+  void find_logits() {
+    is_logits_.assign(graph_.nodes.size(), 0);
+    for (std::int32_t i = graph_.output;;) {
+      is_logits_[static_cast<std::size_t>(i)] = 1;
+      const Node& n = graph_.nodes[static_cast<std::size_t>(i)];
+      if (n.op != Op::scale && n.op != Op::soft_cap) return;
+      const std::int32_t input = n.inputs[0];
+      if (input <= last_attention_ || last_use_[static_cast<std::size_t>(input)] != i) return;
+      i = input;
+    }
   }
 
   Step& push(const Step& step) {
@@ -102,7 +133,7 @@ class Compiler {
 
   // The output may take the input's place when nobody reads the input later.
   std::int32_t output(std::int32_t node, Rows rows, std::int32_t reusable = -1, std::int32_t reusable_node = -1) {
-    if (node == graph_.output) return kLogits;
+    if (is_logits_[static_cast<std::size_t>(node)] != 0) return kLogits;
     if (reusable >= 0 && last_use_[static_cast<std::size_t>(reusable_node)] == node) {
       codes_.erase({reusable, 0});
       codes_.erase({reusable, 1});
@@ -132,8 +163,11 @@ class Compiler {
         break;
       case Op::add:
       case Op::silu_mul:
+      case Op::gelu_mul:
       case Op::relu2:
-        step.kind = n.op == Op::add ? StepKind::add : n.op == Op::silu_mul ? StepKind::silu_mul : StepKind::relu2;
+      case Op::scale:
+      case Op::soft_cap:
+        step.kind = elementwise_kind(n.op);
         step.out = output(index, rows, step.in[0], first);
         break;
       case Op::linear:
@@ -311,6 +345,7 @@ class Compiler {
   std::int32_t last_attention_ = -1;
   std::vector<std::int32_t> last_use_;                          // last node that reads a node's value
   std::vector<std::int32_t> value_;                             // buffer of a node's value
+  std::vector<char> is_logits_;                                 // the node's value lies where the logits are wanted
   std::map<std::pair<std::int32_t, int>, std::int32_t> codes_;  // (float buffer, codes_index) -> quantised buffer
   std::map<std::int32_t, std::int32_t> gathered_;               // node -> buffer of its gathered rows
 };

@@ -18,7 +18,10 @@ enum class StepKind : std::uint8_t {
   attention,
   add,
   silu_mul,
+  gelu_mul,
   relu2,
+  scale,
+  soft_cap,
   gather,     // the rows whose logits are asked for
   moe_route,  // the experts of each token and their weights
   moe_sort,   // the tokens of each expert

@@ -71,8 +71,10 @@ void fill_missing(KernelTable& t, const KernelTable& lower) {
   fill(t.rope, lower.rope);
   fill(t.add, lower.add);
   fill(t.silu_mul, lower.silu_mul);
+  fill(t.gelu_mul, lower.gelu_mul);
   fill(t.relu2, lower.relu2);
   fill(t.scale, lower.scale);
+  fill(t.soft_cap, lower.soft_cap);
   fill(t.add_scaled, lower.add_scaled);
   fill(t.softmax, lower.softmax);
   fill(t.max, lower.max);

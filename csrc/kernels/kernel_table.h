@@ -68,15 +68,17 @@ struct KernelTable {
   // anyway (q8_0, q4_0: half the error of 64 for free), else 64. The rule is that of docs/numerics.md section 1 for
   // either width.
   void (*quantize)(const float* x, int cols, int scale_columns, std::int8_t* codes, float* scales, GroupSums* sums);
-  // y = x / sqrt(mean(x^2) + eps) * weight. In place is allowed.
-  void (*rms_norm)(const float* x, const float* weight, float eps, int cols, float* y);
+  // y = x / sqrt(mean(x^2) + eps) * (weight + offset). In place is allowed.
+  void (*rms_norm)(const float* x, const float* weight, float offset, float eps, int cols, float* y);
   // Rotates num_heads heads of one token in place, half-split pairs (i, i + rotary_dim / 2); cos, sin: [rotary_dim /
   // 2].
   void (*rope)(float* x, const float* cos, const float* sin, int num_heads, int head_dim, int rotary_dim);
   void (*add)(const float* a, const float* b, float* y, std::int64_t n);
   void (*silu_mul)(const float* gate, const float* up, float* y, std::int64_t n);  // silu(gate) * up
+  void (*gelu_mul)(const float* gate, const float* up, float* y, std::int64_t n);  // gelu(gate) * up, the tanh form
   void (*relu2)(const float* x, float* y, std::int64_t n);                         // max(x, 0)^2
   void (*scale)(const float* x, float factor, float* y, std::int64_t n);           // factor * x
+  void (*soft_cap)(const float* x, float cap, float* y, std::int64_t n);           // cap * tanh(x / cap)
   void (*add_scaled)(float factor, const float* x, float* y, std::int64_t n);      // y = fma(factor, x, y)
   void (*softmax)(const float* x, float* y, int n);                                // sums in 16 lanes and the tree
   float (*max)(const float* x, std::int64_t n);

@@ -187,10 +187,13 @@ void add_vector_cases(std::vector<DigestCase>& cases) {
   using T = const KernelTable&;
   add_vector_case(cases, "add", [](T t, Const a, Const b, float* y, int n) { t.add(a, b, y, n); });
   add_vector_case(cases, "silu_mul", [](T t, Const a, Const b, float* y, int n) { t.silu_mul(a, b, y, n); });
+  add_vector_case(cases, "gelu_mul", [](T t, Const a, Const b, float* y, int n) { t.gelu_mul(a, b, y, n); });
   add_vector_case(cases, "relu2", [](T t, Const a, Const, float* y, int n) { t.relu2(a, y, n); });
   add_vector_case(cases, "scale", [](T t, Const a, Const, float* y, int n) { t.scale(a, 0.3f, y, n); });
+  add_vector_case(cases, "soft_cap", [](T t, Const a, Const, float* y, int n) { t.soft_cap(a, 0.7f, y, n); });
   add_vector_case(cases, "add_scaled", [](T t, Const a, Const, float* y, int n) { t.add_scaled(0.3f, a, y, n); });
-  add_vector_case(cases, "rms_norm", [](T t, Const a, Const b, float* y, int n) { t.rms_norm(a, b, 1e-5f, n, y); });
+  add_vector_case(cases, "rms_norm",
+                  [](T t, Const a, Const b, float* y, int n) { t.rms_norm(a, b, 1.0f, 1e-5f, n, y); });
   add_vector_case(cases, "softmax", [](T t, Const a, Const, float* y, int n) { t.softmax(a, y, n); });
   add_vector_case(cases, "max", [](T t, Const a, Const, float* y, int n) { y[0] = t.max(a, n); });
   add_vector_case(cases, "log_sum_exp",

@@ -137,12 +137,14 @@ class Model {
                            .scalars = {},
                            .lists = {}});
     std::int32_t h = add(Op::embed, {}, {matrix("embed", Format::f16, kVocab, kHidden)}, kHidden);
+    h = add(Op::scale, {h}, {}, kHidden, {.scale = 1.7f});
     for (std::int32_t layer = 0; layer < 2; ++layer) {
       h = add(Op::add, {h, attention(layer, norm(h))}, {}, kHidden);
       h = add(Op::add, {h, layer == 0 ? dense(norm(h)) : experts(norm(h))}, {}, kHidden);
     }
     h = norm(h);  // a statement of its own: compilers differ in which argument they evaluate first
-    graph.output = add(Op::linear, {h}, {matrix("head", Format::p3, kVocab, kHidden)}, kVocab);
+    h = add(Op::linear, {h}, {matrix("head", Format::p3, kVocab, kHidden)}, kVocab);
+    graph.output = add(Op::soft_cap, {h}, {}, kVocab, {.soft_cap = 9.0f});
     store->load(1, nullptr);
   }
 
@@ -168,7 +170,7 @@ class Model {
     return static_cast<std::int32_t>(graph.nodes.size()) - 1;
   }
   std::int32_t norm(std::int32_t x) {
-    return add(Op::rms_norm, {x}, {vector("norm", kHidden)}, kHidden, {.eps = 1e-5f});
+    return add(Op::rms_norm, {x}, {vector("norm", kHidden)}, kHidden, {.eps = 1e-5f, .weight_offset = 1.0f});
   }
   std::int32_t linear(std::int32_t x, Format format, std::int32_t rows) {
     return add(Op::linear, {x}, {matrix("linear", format, rows, graph.nodes[static_cast<std::size_t>(x)].width)}, rows);
@@ -192,7 +194,7 @@ class Model {
   }
   std::int32_t dense(std::int32_t x) {
     const std::int32_t gate = linear(x, Format::p2, kFfn), up = linear(x, Format::bf16, kFfn);
-    return linear(add(Op::silu_mul, {gate, up}, {}, kFfn), Format::p4, kHidden);
+    return linear(add(Op::gelu_mul, {gate, up}, {}, kFfn), Format::p4, kHidden);
   }
   std::int32_t experts(std::int32_t x) {
     const std::int32_t router = linear(x, Format::f16, kExperts);

@@ -14,6 +14,7 @@ from edgert.errors import FileFormatError, OutOfMemoryError
 from edgert.files import Checkpoint, open_checkpoint
 from edgert.files.opening import open_binary, read_exactly
 from edgert.graph import Graph
+from edgert.loader.text_part import text_part
 from edgert.loader.weights import WeightSource, find_weights
 from edgert.models.gguf_names import GgufHeader
 
@@ -121,7 +122,11 @@ def _with_config(checkpoint: Checkpoint) -> tuple[models.Architecture, Checkpoin
     source = _config_name(checkpoint)
     if checkpoint.kind != "gguf":
         reader = ConfigReader(checkpoint.config, source)
-        return models.get(reader.string("model_type"), source), checkpoint
+        model_type = reader.string("model_type")
+        architecture = models.get(model_type, source)
+        if model_type == architecture.text_of:
+            checkpoint = text_part(checkpoint, architecture.model_type)
+        return architecture, checkpoint
     name = ConfigReader(checkpoint.metadata, source).string("general.architecture")
     architecture = models.get_gguf(name, source)
     if not checkpoint.tensors:

@@ -85,7 +85,12 @@ def _place(checkpoint: Checkpoint, architecture: Architecture, spec: WeightSpec)
     if checkpoint.kind == "gguf":
         config = checkpoint.config
         place = architecture.gguf.place(spec.name, config["num_attention_heads"], config["num_key_value_heads"])
-        return place or TensorPlace(spec.name)
+        place = place or TensorPlace(spec.name)
+        if place.expert is not None and place.tensor not in checkpoint.tensors:
+            # Files from before April 2024 have a tensor for each expert: blk.0.ffn_up.3.weight.
+            alone = place.tensor.replace("_exps.", f".{place.expert}.")
+            return TensorPlace(alone) if alone in checkpoint.tensors else place
+        return place
     if spec.name in checkpoint.tensors:
         return TensorPlace(spec.name)
     other = architecture.place(spec.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -197,3 +198,14 @@ def test_a_refused_step_changes_nothing(rng: np.random.Generator, tmp_path: Path
         runtime.step([_core.Span(other, np.zeros(129, np.int32), "last")])
     assert (runtime.length(sequence), runtime.length(other)) == (100, 0)
     assert (append(runtime, sequence, tail) == expected).all()
+
+
+def test_logits_are_capped_where_they_lie(rng: np.random.Generator, tmp_path: Path) -> None:
+    """A soft cap and a scale behind the head change the logits in place: no second buffer of their size."""
+    model, tokens = make_model(rng), draw(rng, 70)
+    plain = open_runtime(model, tmp_path, batch_tokens=64)
+    expected = append(plain, plain.open_sequence(), tokens).astype(np.float64)
+    capped = open_runtime(replace(model, logit_cap=3.0, logit_scale=0.5), tmp_path, batch_tokens=64)
+    found = append(capped, capped.open_sequence(), tokens)
+    np.testing.assert_allclose(found, 3.0 * np.tanh(0.5 * expected / 3.0), rtol=1e-6, atol=1e-6)
+    assert capped.activation_bytes == plain.activation_bytes

@@ -23,6 +23,8 @@ class TinyModel:
     window: int
     sinks: int
     soft_cap: float
+    logit_scale: float = 1.0
+    logit_cap: float = 0.0
 
     def graph(self) -> Graph:
         g = Graph()
@@ -52,7 +54,8 @@ class TinyModel:
             x = g.rms_norm(h, f"{i}.norm2", 1e-5)
             up = g.silu_mul(g.linear(x, f"{i}.gate_proj", FFN), g.linear(x, f"{i}.up_proj", FFN))
             h = h + g.linear(up, f"{i}.down_proj", HIDDEN)
-        g.output(g.linear(g.rms_norm(h, "norm", 1e-5), "lm_head", VOCAB))
+        logits = g.linear(g.rms_norm(h, "norm", 1e-5), "lm_head", VOCAB)
+        g.output(g.soft_cap(g.scale(logits, self.logit_scale), self.logit_cap))
         return g
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -47,8 +48,10 @@ def test_elementwise(isa: str, rng: np.random.Generator, equal_bits: Callable) -
         for name, arguments in {
             "add": (a, b),
             "silu_mul": (a, b),
+            "gelu_mul": (a, b),
             "relu2": (a,),
             "scale": (a, 0.37),
+            "soft_cap": (a, 0.9),
             "add_scaled": (1.7, a, b),
             "rms_norm": (np.clip(a, -1e3, 1e3), b, 1e-5),
             "softmax": (np.clip(a, -1e3, 1e3),),
@@ -67,6 +70,9 @@ def test_close_to_numpy(rng: np.random.Generator) -> None:
     wide, other = a.astype(np.float64), b.astype(np.float64)
     silu = wide / (1 + np.exp(-wide)) * other
     np.testing.assert_allclose(_core.silu_mul("scalar", a, b), silu, rtol=4e-7, atol=1e-30)
+    # The argument of the exponential is rounded to float32, as in the softmax below.
+    np.testing.assert_allclose(_core.gelu_mul("scalar", a, b), gelu(wide) * other, rtol=1e-5, atol=1e-36)
+    np.testing.assert_allclose(_core.soft_cap("scalar", a, 7.5), 7.5 * np.tanh(wide / 7.5), rtol=4e-7)
     np.testing.assert_allclose(_core.relu2("scalar", a), np.maximum(wide, 0) ** 2, rtol=1e-7)
     exponentials = np.exp(wide - wide.max())
     # x - maximum is rounded to float32: 4e-6 of the exponential at 60. Below exp(-87) the weight is 0.
@@ -74,6 +80,31 @@ def test_close_to_numpy(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(_core.log_sum_exp("scalar", a), wide.max() + np.log(exponentials.sum()), rtol=1e-6)
     norm = wide / np.sqrt((wide**2).mean() + 1e-6) * other
     np.testing.assert_allclose(_core.rms_norm("scalar", a, b, 1e-6), norm, rtol=1e-6)
+    np.testing.assert_allclose(_core.rms_norm("scalar", a, b, 1e-6, 1.0), norm / other * (other + 1), rtol=2e-6)
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    """The tanh form of Hendrycks and Gimpel 2016 in float64; (1 + tanh u) / 2 is exp(-log(1 + exp(-2 u)))."""
+    u = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    return x * np.exp(-np.logaddexp(0, -2 * u))
+
+
+def test_gelu_of_known_points() -> None:
+    # x Phi(x) differs from its tanh form by less than 5e-4 everywhere; by 2e-9 at -6, where 1 + tanh would leave none.
+    x = np.array([-6, -2, -1, -0.5, 0, 0.5, 1, 2, 6, 20, -20, -1e30, 1e30], np.float32)
+    ones = np.ones_like(x)
+    found = _core.gelu_mul("scalar", x, ones).astype(np.float64)
+    exact = np.array([v * math.erfc(-v / math.sqrt(2)) / 2 for v in x.astype(np.float64)])
+    assert np.abs(found - exact)[:-2].max() < 5e-4
+    assert -2e-8 < found[-2] <= 0 and found[-1] == np.float32(1e30)
+    assert -2e-8 < found[0] < 0
+
+
+def test_a_soft_cap_leaves_small_values_and_bounds_large_ones() -> None:
+    x = np.array([0, 1e-3, -1e-3, 1e30, -1e30, np.nan], np.float32)
+    found = _core.soft_cap("scalar", x, 30.0)
+    np.testing.assert_allclose(found[:3], x[:3], rtol=1e-6)
+    assert (found[3], found[4], np.isnan(found[5])) == (30.0, -30.0, True)
 
 
 @pytest.mark.parametrize(

@@ -102,11 +102,22 @@ def safetensors_bytes(weights: dict[str, F32]) -> bytes:
 
 def as_transformers_4(config: dict[str, Any]) -> dict[str, Any]:
     """The same configuration as transformers 4 wrote it."""
+    if "text_config" in config:
+        return config | {"text_config": as_transformers_4(config["text_config"])}
     old = dict(config)
     rope = dict(old.pop("rope_parameters"))
+    if "full_attention" in rope and config["model_type"] == "olmo3":
+        rope = dict(rope["full_attention"])
+    elif "full_attention" in rope:  # Gemma 3
+        old["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        period = 1 + old["layer_types"].index("full_attention")
+        if all((kind == "full_attention") == ((i + 1) % period == 0) for i, kind in enumerate(old["layer_types"])):
+            del old["layer_types"]
+            old["sliding_window_pattern"] = period
+        rope = dict(rope["full_attention"])
     old["rope_theta"] = rope.pop("rope_theta")
     old["rope_scaling"] = None if rope["rope_type"] == "default" else rope
-    old["torch_dtype"] = old.pop("dtype")
+    old["torch_dtype"] = old.pop("dtype", "float32")
     if "partial_rotary_factor" in rope:
         old["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
     if "num_local_experts" in old and old["model_type"] != "mixtral":

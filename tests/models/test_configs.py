@@ -1,4 +1,4 @@
-"""config.json and GGUF metadata of each architecture: spellings, defaults, and options that would be run wrongly."""
+"""config.json of each architecture: spellings, defaults, and options that would be run wrongly."""
 
 import math
 import re
@@ -10,7 +10,6 @@ from edgert import models
 from edgert.config import ConfigReader
 from edgert.errors import ConfigError, UnsupportedModelError
 from edgert.graph import Graph
-from edgert.models.gguf_names import GgufHeader
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -42,11 +41,12 @@ def scaling(**changes: Any) -> dict[str, Any]:
 
 def test_an_unknown_architecture_is_named_beside_the_known_ones() -> None:
     with pytest.raises(
-        UnsupportedModelError, match=r"found 'gpt_oss', expected one of arcee, llama, mistral, .*qwen3, qwen3_moe"
+        UnsupportedModelError,
+        match=r"found 'gpt_oss', expected one of arcee, gemma2, .*llama, .*qwen3, qwen3_moe",
     ):
         models.get("gpt_oss")
     with pytest.raises(
-        UnsupportedModelError, match=r"found 'falcon', expected one of arcee, llama, olmo2, .*qwen3, qwen3moe"
+        UnsupportedModelError, match=r"found 'falcon', expected one of arcee, gemma2, .*llama, olmo2, .*qwen3, qwen3moe"
     ):
         models.get_gguf("falcon")
 
@@ -115,6 +115,15 @@ def test_derived_rope_values_are_filled_in() -> None:
         ({"model_type": "olmo2", "partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
         ({"model_type": "mistral", "layer_types": ["full_attention"] * 2}, "layer_types: found 'full_attention'"),
         ({"model_type": "smollm3", "layer_types": ["full_attention", "odd"]}, "layer_types: found 'odd'"),
+        ({"model_type": "gemma2", "layer_types": ["full_attention", "odd"]}, "layer_types: found 'odd'"),
+        ({"model_type": "gemma2", "hidden_activation": "gelu"}, "hidden_activation is 'gelu'"),
+        ({"model_type": "gemma2", "use_bidirectional_attention": True}, "use_bidirectional_attention is True"),
+        ({"model_type": "gemma3_text", "attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
+        (
+            {"model_type": "gemma3_text", "rope_parameters": {"sliding_attention": {"rope_type": "odd"}}},
+            "rope_type: found 'odd'",
+        ),
+        ({"model_type": "granite", "hidden_act": "gelu"}, "hidden_act is 'gelu'"),
     ],
 )
 def test_what_would_be_run_wrongly_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -151,6 +160,16 @@ def test_what_would_be_run_wrongly_is_refused(changes: dict[str, Any], message: 
         ({"model_type": "qwen3", "layer_types": ["full_attention"]}, "layer_types: found a list of 1"),
         ({"model_type": "smollm3", "no_rope_layers": [1]}, "no_rope_layers: found a list of 1, expected a list of 2"),
         ({"model_type": "smollm3", "no_rope_layers": [1, 2]}, "no_rope_layers: found 2"),
+        (
+            {"model_type": "granite", "logits_scaling": 0},
+            "logits_scaling: found 0, expected a finite number above 1e-09",
+        ),
+        ({"model_type": "granite", "embedding_multiplier": 1e300}, "embedding_multiplier: found 1e[+]300"),
+        ({"model_type": "gemma2", "norm_weight_offset": 2.0}, "norm_weight_offset: found 2.0"),
+        ({"model_type": "gemma2", "query_pre_attn_scalar": -1}, "query_pre_attn_scalar: found -1"),
+        ({"model_type": "gemma2", "attn_logit_softcapping": 0.0}, "attn_logit_softcapping: found 0.0"),
+        ({"model_type": "gemma3_text", "sliding_window_pattern": 0}, "sliding_window_pattern: found 0"),
+        ({"model_type": "gemma3_text", "rope_local_base_freq": -1.0}, "rope_local_base_freq: found -1.0"),
         ({"model_type": "phi3", "partial_rotary_factor": 0.4}, "partial_rotary_factor: found 0.4, expected an even"),
         ({"model_type": "phi3", "partial_rotary_factor": 1.5}, "partial_rotary_factor: found 1.5"),
         ({"model_type": "mixtral", "num_experts_per_tok": 9}, "num_experts_per_tok: found 9, expected .* in 1..8"),
@@ -209,6 +228,47 @@ def test_layers_without_rope() -> None:
     assert (config.decoder.tie_word_embeddings, config.decoder.rope.theta) == (True, 2e6)
 
 
+def test_gemma_defaults_and_what_null_means() -> None:
+    gemma2 = read(model_type="gemma2", num_hidden_layers=3)
+    assert (gemma2.is_sliding, gemma2.sliding_window) == ((True, False, True), 4096)
+    assert (gemma2.attn_logit_softcapping, gemma2.final_logit_softcapping) == (50.0, 30.0)
+    assert (gemma2.query_pre_attn_scalar, gemma2.norm_weight_offset, gemma2.local_rope) == (256.0, 1.0, None)
+    assert (gemma2.decoder.head_dim, gemma2.decoder.tie_word_embeddings) == (256, True)
+    none = {"attn_logit_softcapping": None, "final_logit_softcapping": None, "sliding_window": None}
+    plain = read(model_type="gemma2", **none)
+    assert (plain.attn_logit_softcapping, plain.final_logit_softcapping, plain.sliding_window) == (0.0, 0.0, 0)
+    gemma3 = read(model_type="gemma3_text", num_hidden_layers=7)
+    assert gemma3.is_sliding == (True,) * 5 + (False, True)
+    assert (gemma3.attn_logit_softcapping, gemma3.final_logit_softcapping, gemma3.has_qk_norm) == (0.0, 0.0, True)
+    assert read(model_type="gemma3_text", sliding_window_pattern=2).is_sliding == (True, False)
+
+
+def test_olmo3_defaults() -> None:
+    config = read(model_type="olmo3", num_hidden_layers=5)
+    assert (config.is_sliding, config.sliding_window) == ((True, True, True, False, True), 4096)
+    assert (config.decoder.rope.theta, config.local_rope.theta) == (5e5, 5e5)
+    yarn = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}
+    decoder, local = (c := read(model_type="olmo3", rope_theta=1e4, rope_scaling=yarn)).decoder, c.local_rope
+    assert (decoder.rope.scaling["rope_type"], decoder.rope.theta) == ("yarn", 1e4)
+    assert (dict(local.scaling), local.theta) == ({}, 1e4)
+
+
+def test_gemma3_rope_of_each_kind_of_layer() -> None:
+    def thetas(**changes: Any) -> tuple[float, float]:
+        config = read(model_type="gemma3_text", **changes)
+        return config.decoder.rope.theta, config.local_rope.theta
+
+    assert thetas() == (1e6, 1e4)
+    assert thetas(rope_theta=5e5, rope_local_base_freq=2e4) == (5e5, 2e4)
+    linear = {"rope_type": "linear", "factor": 8.0}
+    kinds = {"full_attention": linear | {"rope_theta": 3e5}, "sliding_attention": {"rope_type": "default"}}
+    assert thetas(rope_parameters=kinds) == (3e5, 1e4)
+    for changes in ({"rope_parameters": kinds}, {"rope_scaling": linear, "rope_theta": 3e5}):
+        config = read(model_type="gemma3_text", **changes)
+        assert (dict(config.decoder.rope.scaling), dict(config.local_rope.scaling)) == (linear, {})
+    assert thetas(rope_parameters={"full_attention": linear}) == (1e6, 1e4)
+
+
 def test_phi3_rope_in_its_older_spellings() -> None:
     lists = {"short_factor": [1.0] * 3, "long_factor": [2.0] * 3}
     common = {"model_type": "phi3", "original_max_position_embeddings": 32}
@@ -228,197 +288,6 @@ def test_defaults_are_those_of_the_architecture() -> None:
         assert (decoder.rms_norm_eps, decoder.rope.theta, decoder.num_key_value_heads) == (eps, theta, 8)
 
 
-METADATA: dict[str, Any] = {
-    "general.architecture": "llama",
-    "llama.context_length": 128,
-    "llama.embedding_length": 48,
-    "llama.block_count": 2,
-    "llama.feed_forward_length": 88,
-    "llama.attention.head_count": 6,
-    "llama.attention.head_count_kv": 2,
-    "llama.attention.layer_norm_rms_epsilon": 1e-5,
-    "tokenizer.ggml.tokens": ["a"] * 90,
-}
-SHAPES: dict[str, tuple[int, ...]] = {"token_embd.weight": (100, 48), "output.weight": (100, 48)}
-FACTORS = {
-    "rope_freqs.weight": [1.0, 1.0, 2.5, 8.0],
-    "rope_factors_short.weight": [1.0] * 4,
-    "rope_factors_long.weight": [3.0] * 4,
-}
-
-
-def from_gguf(
-    architecture: str = "llama", shapes: dict[str, tuple[int, ...]] = SHAPES, **changes: Any
-) -> dict[str, Any]:
-    """The rebuilt config.json; `changes` are keys of the architecture with _ for a dot."""
-    renamed = {key.replace("llama.", f"{architecture}."): value for key, value in METADATA.items()}
-    metadata = renamed | {f"{architecture}.{key}": value for key, value in changes.pop("keys", {}).items()} | changes
-    header = GgufHeader(
-        source="m.gguf",
-        architecture=architecture,
-        metadata=metadata,
-        shapes=shapes,
-        floats=lambda name: FACTORS[name],
-    )
-    config = models.get_gguf(architecture).gguf_config(header)
-    models.get(config["model_type"]).read_config(ConfigReader(config, "m.gguf"))
-    return config
-
-
-def test_gguf_metadata_in_the_spelling_of_config_json() -> None:
-    config = from_gguf(keys={"rope.freq_base": 5e5})
-    expected = LLAMA | {
-        "head_dim": 8,
-        "rope_theta": 5e5,
-        "tie_word_embeddings": False,
-        "attention_bias": False,
-        "mlp_bias": False,
-        "hidden_act": "silu",
-        "architectures": ["LlamaForCausalLM"],
-    }
-    assert config == expected
-
-
-def test_gguf_config_follows_the_tensors_that_are_there() -> None:
-    shapes = {"token_embd.weight": (77, 48), "blk.0.attn_q.bias": (48,), "blk.0.ffn_up.bias": (88,)}
-    config = from_gguf(shapes=shapes)
-    assert (config["vocab_size"], config["tie_word_embeddings"]) == (77, True)
-    assert (config["attention_bias"], config["mlp_bias"]) == (True, True)
-    assert from_gguf(shapes={"output.weight": (90, 48)})["vocab_size"] == 90
-    assert from_gguf(shapes={"output.weight": (90, 48)}, keys={"vocab_size": 95})["vocab_size"] == 95
-    with pytest.raises(ConfigError, match=r"tokenizer\.ggml\.tokens: found 7, expected a list of strings"):
-        from_gguf(shapes={}, **{"tokenizer.ggml.tokens": 7})
-
-
-@pytest.mark.parametrize(
-    ("keys", "expected"),
-    [
-        ({}, None),
-        ({"rope.scaling.type": "none"}, None),
-        ({"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}, {"rope_type": "linear", "factor": 2.0}),
-        ({"rope.scale_linear": 4.0}, {"rope_type": "linear", "factor": 4.0}),
-        (
-            {
-                "rope.scaling.type": "yarn",
-                "rope.scaling.factor": 4.0,
-                "rope.scaling.original_context_length": 32,
-                "rope.scaling.yarn_beta_fast": 24.0,
-            },
-            {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "beta_fast": 24.0},
-        ),
-        (
-            {
-                "rope.scaling.type": "longrope",
-                "rope.scaling.original_context_length": 32,
-                "rope.scaling.attn_factor": 1.2,
-            },
-            {
-                "rope_type": "longrope",
-                "short_factor": [1.0] * 4,
-                "long_factor": [3.0] * 4,
-                "original_max_position_embeddings": 32,
-                "attention_factor": 1.2,
-            },
-        ),
-    ],
-)
-def test_gguf_rope_scaling(keys: dict[str, Any], expected: dict[str, Any] | None) -> None:
-    assert from_gguf(keys=keys).get("rope_scaling") == expected
-
-
-def test_gguf_frequency_factors_are_a_longrope_of_one_list() -> None:
-    scaling = from_gguf(shapes=SHAPES | {"rope_freqs.weight": (4,)})["rope_scaling"]
-    assert scaling["short_factor"] == scaling["long_factor"] == [1.0, 1.0, 2.5, 8.0]
-    assert scaling["attention_factor"] == 1.0
-
-
-def test_gguf_end_tokens_are_joined() -> None:
-    config = from_gguf(
-        **{
-            "tokenizer.ggml.bos_token_id": 1,
-            "tokenizer.ggml.eos_token_id": 7,
-            "tokenizer.ggml.eot_token_id": 5,
-            "tokenizer.ggml.eom_token_id": 7,
-        }
-    )
-    assert (config["bos_token_id"], config["eos_token_id"]) == (1, [5, 7])
-
-
-def test_gguf_calls_mistral_and_mixtral_llama() -> None:
-    window = {"attention.sliding_window": 16}
-    experts = {"expert_count": 4, "expert_used_count": 2}
-    assert from_gguf()["model_type"] == "llama"
-    assert from_gguf(keys={"attention.sliding_window": 0})["model_type"] == "llama"
-    mistral, mixtral, both = (from_gguf(keys=keys) for keys in (window, experts, window | experts))
-    assert (mistral["model_type"], mistral["sliding_window"]) == ("mistral", 16)
-    assert (mixtral["model_type"], mixtral["sliding_window"], mixtral["num_local_experts"]) == ("mixtral", None, 4)
-    assert (both["model_type"], both["sliding_window"], both["num_experts_per_tok"]) == ("mixtral", 16, 2)
-
-
-def test_gguf_of_phi3() -> None:
-    keys = {"attention.sliding_window": 16, "rope.dimension_count": 6, "rope.scaling.original_context_length": 32}
-    config = from_gguf("phi3", keys=keys)
-    assert (config["sliding_window"], config["partial_rotary_factor"]) == (16, 0.75)
-    with pytest.raises(ConfigError, match=r"rope\.dimension_count: found 9"):
-        from_gguf("phi3", keys={"rope.dimension_count": 9})
-
-
-@pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "olmo2", "smollm3"])
-def test_gguf_windows_that_an_architecture_does_not_read(architecture: str) -> None:
-    with pytest.raises(UnsupportedModelError, match="sliding_window: found 512"):
-        from_gguf(architecture, keys={"attention.sliding_window": 512})
-
-
-def test_gguf_experts() -> None:
-    keys = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 40, "attention.key_length": 12}
-    config = from_gguf("qwen3moe", shapes=SHAPES | {"blk.1.ffn_gate_inp.weight": (4, 48)}, keys=keys)
-    assert (config["num_experts"], config["norm_topk_prob"], config["mlp_only_layers"]) == (4, True, [0])
-    assert config["head_dim"] == 12
-    keys |= {"expert_weights_norm": False}
-    assert from_gguf("qwen3moe", keys=keys)["norm_topk_prob"] is False
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"expert_count": 8, "expert_used_count": 2, "expert_weights_norm": False}, "expert_weights_norm is False"),
-        ({"attention.value_length": 16}, "attention.value_length: found 16, edgert runs 8"),
-        ({"rope.dimension_count": 4}, "rope.dimension_count: found 4, edgert runs 8"),
-        ({"attention.head_count_kv": [2, 1]}, "found layers of different sizes"),
-        ({"attention.scale": 0.3}, "attention.scale: found 0.3"),
-        ({"logit_scale": 0.5}, "logit_scale: found 0.5"),
-        ({"attention.clamp_kqv": 8.0}, "clamp_kqv: found 8.0"),
-        ({"rope.scaling.type": "odd"}, "rope.scaling.type: found 'odd'"),
-        ({"rope.scaling.type": "yarn", "rope.scaling.yarn_log_multiplier": 0.1}, "yarn_log_multiplier: found 0.1"),
-        ({"rope.scaling.type": "yarn", "rope.scaling.attn_factor": 0.5}, "attn_factor: found 0.5"),
-    ],
-)
-def test_gguf_metadata_that_would_be_run_wrongly(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(UnsupportedModelError, match=message):
-        from_gguf(keys=keys)
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"block_count": None}, "m.gguf: llama: block_count: found nothing"),
-        ({"block_count": "2"}, "block_count: found '2'"),
-        ({"attention.head_count": 0}, "attention.head_count: found 0"),
-        ({"attention.head_count": None}, "attention.head_count: found None"),
-        ({"attention.head_count": []}, "attention.head_count: found None"),
-        ({"attention.layer_norm_rms_epsilon": float("nan")}, "layer_norm_rms_epsilon: found nan"),
-        ({"context_length": 2**40}, "context_length: found 1099511627776"),
-    ],
-)
-def test_gguf_metadata_that_is_impossible(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        from_gguf(keys=keys)
-
-
-def test_one_value_for_every_layer_is_one_value() -> None:
-    assert from_gguf(keys={"attention.head_count_kv": [2, 2]})["num_key_value_heads"] == 2
-
-
 @pytest.mark.parametrize("model_type", list(models.ARCHITECTURES))
 def test_every_weight_of_a_graph_has_one_gguf_place(model_type: str) -> None:
     has_bias = model_type not in ("qwen2", "phi3")
@@ -431,9 +300,3 @@ def test_every_weight_of_a_graph_has_one_gguf_place(model_type: str) -> None:
     assert len(set(places)) == len(places)
     permuted = {place.permuted_heads for place in places if place and re.search(r"attn_q(kv)?\.weight", place.tensor)}
     assert permuted == ({6} if architecture.gguf.permutes_rope else {0})
-
-
-def test_names_that_gguf_does_not_have() -> None:
-    names = models.get("llama").gguf
-    for name in ("model.layers.0.self_attn.sinks", "model.layers.x.mlp.up_proj.weight", "odd.weight", "weight", ""):
-        assert names.place(name, 6, 2) is None

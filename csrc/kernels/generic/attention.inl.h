@@ -61,7 +61,7 @@ static inline void block_scores(const AttentionTask& task, const KVBlock& block,
     for (int r = 0; r < kRows; ++r) {
       for (int i = 0; i < kTogether; ++i) {
         f32x16 score = mul(s[r][i], splat(task.scale));
-        if (task.soft_cap != 0.0f) score = mul(splat(task.soft_cap), tanh(div(score, splat(task.soft_cap))));
+        if (task.soft_cap != 0.0f) score = soft_cap(score, splat(task.soft_cap));
         store(w.p[r] + 16 * (tile + i), score);
       }
     }

@@ -18,6 +18,17 @@ static void silu_mul(const float* gate, const float* up, float* y, std::int64_t 
   });
 }
 
+// The tanh form of GELU, written as x times the sigmoid of 2 u, u = sqrt(2 / pi) (x + 0.044715 x^3): 1 + tanh(u) would
+// cancel.
+static void gelu_mul(const float* gate, const float* up, float* y, std::int64_t n) {
+  constexpr float kTwiceRoot = 0x1.988454p+0f, kCubic = 0x1.2444f2p-4f;  // 2 sqrt(2 / pi), and 0.044715 times it
+  for_each_vector(n, y, [&](auto at) {
+    const f32x16 g = at(gate);
+    const f32x16 twice_u = mul(g, fma(mul(g, g), splat(kCubic), splat(kTwiceRoot)));
+    return mul(div(g, add(splat(1.0f), exp(sub(zero(), twice_u)))), at(up));
+  });
+}
+
 static void relu2(const float* x, float* y, std::int64_t n) {
   for_each_vector(n, y, [&](auto at) {
     const f32x16 positive = max(zero(), at(x));
@@ -29,11 +40,17 @@ static void scale(const float* x, float factor, float* y, std::int64_t n) {
   for_each_vector(n, y, [&](auto at) { return mul(splat(factor), at(x)); });
 }
 
+static inline f32x16 soft_cap(f32x16 x, f32x16 cap) { return mul(cap, tanh(div(x, cap))); }
+
+static void soft_cap(const float* x, float cap, float* y, std::int64_t n) {
+  for_each_vector(n, y, [&](auto at) { return soft_cap(at(x), splat(cap)); });
+}
+
 static void add_scaled(float factor, const float* x, float* y, std::int64_t n) {
   for_each_vector(n, y, [&](auto at) { return fma(splat(factor), at(x), at(y)); });
 }
 
-static void rms_norm(const float* x, const float* weight, float eps, int cols, float* y) {
+static void rms_norm(const float* x, const float* weight, float offset, float eps, int cols, float* y) {
   f32x16 squares = zero();
   int i = 0;
   for (; i + 16 <= cols; i += 16) {
@@ -46,7 +63,7 @@ static void rms_norm(const float* x, const float* weight, float eps, int cols, f
   }
   const float mean = sum_lanes(squares) / static_cast<float>(cols);
   const f32x16 inverse = splat(1.0f / __builtin_sqrtf(mean + eps));
-  for_each_vector(cols, y, [&](auto at) { return mul(mul(at(x), inverse), at(weight)); });
+  for_each_vector(cols, y, [&](auto at) { return mul(mul(at(x), inverse), add(at(weight), splat(offset))); });
 }
 
 static void rope(float* x, const float* cos, const float* sin, int num_heads, int head_dim, int rotary_dim) {

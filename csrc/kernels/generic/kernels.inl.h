@@ -23,8 +23,10 @@ static constexpr KernelTable full_table(const char* name) {
   table.rope = rope;
   table.add = add_vectors;
   table.silu_mul = silu_mul;
+  table.gelu_mul = gelu_mul;
   table.relu2 = relu2;
   table.scale = scale;
+  table.soft_cap = soft_cap;
   table.add_scaled = add_scaled;
   table.softmax = softmax;
   table.max = maximum;
