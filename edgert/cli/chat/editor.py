@@ -24,7 +24,7 @@ class Editor:
         self._session: PromptSession[str] = PromptSession(
             history=ChatHistory(),
             multiline=True,
-            prompt_continuation=CONTINUATION,
+            prompt_continuation=_continuation,
             key_bindings=_key_bindings(),
             completer=CommandCompleter(),
             complete_while_typing=False,
@@ -69,6 +69,11 @@ class CommandCompleter(Completer):
             else:
                 words = {"options": OPTIONS, "on and off": ("on", "off"), "nothing": ()}[kind]
                 yield from (Completion(word, -len(argument)) for word in words if word.startswith(argument))
+
+
+def _continuation(width: int, line: int, num_wraps: int) -> str:
+    """What stands before the lines after the first; nothing where a long line goes on."""
+    return "" if num_wraps else CONTINUATION
 
 
 def _key_bindings() -> KeyBindings:

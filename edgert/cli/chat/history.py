@@ -15,34 +15,29 @@ class ChatHistory(FileHistory):
     """A file of lines, for its owner alone. Where it cannot be kept, one notice says so and lines last for the chat."""
 
     def __init__(self) -> None:
-        self._path = history_path()
-        self._is_kept = self._path is not None
-        super().__init__(str(self._path or ""))
-        if self._path is None:
-            self._give_up("HOME is not set")
-
-    def load_history_strings(self) -> Iterable[str]:
-        if not self._is_kept:
-            return []
-        try:
-            return list(super().load_history_strings())
-        except OSError as error:
-            self._give_up(f"{self._path}: {error.strerror}")
-            return []
-
-    def store_string(self, string: str) -> None:
-        if not self._is_kept or self._path is None:
+        path = history_path()
+        super().__init__(str(path))
+        self._is_kept = False
+        if path is None:
+            notice("the history is not kept: HOME is not set")
             return
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600))
-            super().store_string(string)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600))
+            self._is_kept = path.is_file()
         except OSError as error:
-            self._give_up(f"{self._path}: {error.strerror}")
+            notice(f"the history is not kept: {path}: {error.strerror}")
 
-    def _give_up(self, reason: str) -> None:
-        self._is_kept = False
-        notice(f"the history is not kept ({reason})")
+    def load_history_strings(self) -> Iterable[str]:
+        return super().load_history_strings() if self._is_kept else []
+
+    def store_string(self, string: str) -> None:
+        try:
+            if self._is_kept:
+                super().store_string(string)
+        except OSError:
+            # A full disk, say. A notice would stand in the middle of the line that is being sent.
+            self._is_kept = False
 
 
 def history_path() -> Path | None:
