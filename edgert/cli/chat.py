@@ -9,7 +9,7 @@ import typer
 
 from edgert.cli import options
 from edgert.cli.terminal import notice, show_timings
-from edgert.errors import EdgertError, UsageError
+from edgert.errors import EdgertError
 
 if TYPE_CHECKING:
     from edgert.engine.params import SamplingOptions
@@ -20,6 +20,7 @@ HELP = "/exit leaves, /clear begins a new conversation; Ctrl-C stops an answer, 
 
 
 def chat(
+    call: typer.Context,
     path: Annotated[
         str | None, typer.Argument(metavar="MODEL", help="GGUF file, Hugging Face folder or edgert folder.")
     ] = None,
@@ -46,8 +47,7 @@ def chat(
 
     /exit leaves, /clear begins a new conversation. Ctrl-C stops an answer, at the empty prompt it leaves.
     """
-    if path is not None and model is not None:
-        raise UsageError(f"arguments: found the models {path!r} and {model!r}, expected one")
+    model = options.one_model(call, path, model)
     flags = options.SamplingFlags(
         max_tokens=max_tokens,
         temperature=temperature,
@@ -61,7 +61,7 @@ def chat(
     from edgert.cli.answers import open_model
     from edgert.engine.prompts import require_tokenizer
 
-    with open_model(options.model_path(path or model), threads=threads, context=context) as llm:
+    with open_model(options.model_path(model), threads=threads, context=context) as llm:
         sampling = options.sampling_options(flags, llm.generation_config, default_max_tokens=-1)
         if sys.stdin.isatty():
             notice(HELP)
