@@ -10,7 +10,6 @@ import typer
 
 from edgert.cli import options
 from edgert.cli.terminal import notice
-from edgert.errors import UsageError
 
 if TYPE_CHECKING:
     from edgert.cli.chat.saved import SavedConversation
@@ -20,6 +19,7 @@ HELP = "/help shows the commands. Ctrl-C stops an answer, Ctrl-D leaves."
 
 
 def chat(
+    call: typer.Context,
     path: Annotated[
         str | None, typer.Argument(metavar="MODEL", help="GGUF file, Hugging Face folder or edgert folder.")
     ] = None,
@@ -52,8 +52,7 @@ def chat(
 
     /help shows the commands. Ctrl-C stops an answer, at the empty prompt it leaves.
     """
-    if path is not None and model is not None:
-        raise UsageError(f"arguments: found the models {path!r} and {model!r}, expected one")
+    model = options.one_model(call, path, model)
     flags = options.SamplingFlags(
         max_tokens=max_tokens,
         temperature=temperature,
@@ -69,7 +68,7 @@ def chat(
     from edgert.cli.answers import open_model
     from edgert.engine.prompts import require_tokenizer
 
-    with open_model(options.model_path(path or model), threads=threads, context=context) as llm:
+    with open_model(options.model_path(model), threads=threads, context=context) as llm:
         from edgert.cli.chat.conversation import Conversation
         from edgert.cli.chat.reading import is_interactive, open_reader
         from edgert.cli.chat.session import Session
