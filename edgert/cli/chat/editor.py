@@ -83,7 +83,7 @@ def _key_bindings() -> KeyBindings:
     def _send(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         if is_open_quote(buffer.text):
-            buffer.newline()
+            buffer.newline(copy_margin=False)
         else:
             buffer.validate_and_handle()
 
