@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from edgert.chat import ChatTemplate
+from edgert.cli.chat.commands import COMMANDS
 from edgert.cli.chat.reading import is_open_quote, unquoted
 from edgert.cli.chat.saved import MAX_FILE_BYTES, load_conversation
 from edgert.cli.chat.thinking import ThinkingMarks, ThinkingSplitter, begins_inside, find_marks
@@ -267,3 +270,13 @@ def test_what_stands_between_quotes() -> None:
     assert unquoted("a") is None and unquoted('"""a') is None and unquoted('""""') is None
     assert is_open_quote('"""') and is_open_quote('"""a""') and is_open_quote('"""""')
     assert not is_open_quote('"""a"""') and not is_open_quote('say """')
+
+
+def test_the_page_about_chat_has_every_command_and_its_pipe_works(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "chat.md").read_text(encoding="utf-8")
+    usages = [command.usage.replace("|", "\\|") for command in COMMANDS.values()]
+    assert sorted(re.findall(r"^\| `(/[^`]*)`", page, re.MULTILINE)) == sorted(usages)
+    (line,) = re.findall(r"`(printf .* edgert chat)`", page)
+    line = line.replace("edgert", f"{shlex.quote(sys.executable)} -m edgert")
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 2
