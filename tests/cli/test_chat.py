@@ -64,7 +64,9 @@ def test_a_message_may_begin_with_a_slash_behind_a_space(edgert_run: Run) -> Non
 
 
 def test_bytes_that_are_no_utf8_are_a_message(command: list[str]) -> None:
-    piped = subprocess.run([*command, "chat", str(DEFAULT_MODEL)], input=b"hi \xff\xfe\n", capture_output=True)
+    strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    arguments = [*command, "chat", str(DEFAULT_MODEL)]
+    piped = subprocess.run(arguments, input=b"hi \xff\xfe\n", capture_output=True, env=strict)
     assert (piped.returncode, piped.stderr) == (0, b"") and piped.stdout.strip()
 
 
@@ -174,15 +176,14 @@ def test_save_replaces_only_what_save_wrote(edgert_run: Run, tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "folder", "link", "notes", "pipe"]
 
 
-def test_a_killed_save_leaves_the_old_file_or_the_new_one(command: list[str], tmp_path: Path) -> None:
-    """Two conversations are saved to one name in turns, and kill -9 comes at random moments."""
+def test_a_killed_save_leaves_a_whole_file(command: list[str], tmp_path: Path) -> None:
+    """A long conversation is saved again and again, and kill -9 comes at random moments while it is written."""
     print(f"EDGERT_TEST_SEED={SEED}")
     rng = random.Random(SEED)
-    said = [{"role": role, "content": role * 4_000} for role in ("user", "assistant")]
-    for name, messages in {"long": said, "short": SAVED["messages"]}.items():
-        (tmp_path / name).write_text(json.dumps(SAVED | {"messages": messages}))
-    typed = "/load long\n/save a.json\n/load short\n/save a.json\n" * 2000
-    (tmp_path / "typed").write_text(typed)
+    said = [{"role": role, "content": f"{role} " * 60_000} for role in ("user", "assistant")]
+    (tmp_path / "long").write_text(json.dumps(SAVED | {"messages": said}))
+    (tmp_path / "typed").write_text("/load long\n" + "/save a.json\n" * 2000)
+    partial = tmp_path / ".a.json.partial"
     for _ in range(6):
         with open(tmp_path / "typed") as stdin:
             chat = subprocess.Popen(
@@ -191,14 +192,15 @@ def test_a_killed_save_leaves_the_old_file_or_the_new_one(command: list[str], tm
         assert chat.stderr is not None
         while "saved" not in chat.stderr.readline():
             assert chat.poll() is None
-        time.sleep(rng.uniform(0, 0.5))
+        while not partial.exists():
+            assert chat.poll() is None
+        time.sleep(rng.uniform(0, 0.004))
         chat.send_signal(signal.SIGKILL)
         chat.communicate()
-        assert load_conversation(tmp_path / "a.json").messages in (said, SAVED["messages"])
-    left = {path.name for path in tmp_path.iterdir()} - {"long", "short", "typed", "a.json"}
-    assert left <= {".a.json.partial"}
+        assert load_conversation(tmp_path / "a.json").messages == said
+    assert {path.name for path in tmp_path.iterdir()} - {partial.name} == {"long", "typed", "a.json"}
     subprocess.run([*command, "chat", str(DEFAULT_MODEL)], input=b"/save a.json\n", cwd=tmp_path, check=True)
-    assert {path.name for path in tmp_path.iterdir()} == {"long", "short", "typed", "a.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"long", "typed", "a.json"}
 
 
 THOUGHT = "<think>\nIs it <b>? No: </thin </think>\n\nSo <think> is a tag."

@@ -346,6 +346,16 @@ def test_a_message_that_does_not_fit_stays_to_be_edited(terminal: Terminal) -> N
     assert ANSWER_TO_HI in terminal.ask("hi")
 
 
+def test_an_answer_stays_where_no_other_can_be_written(terminal: Terminal) -> None:
+    terminal.start("chat", "-c", "40")
+    terminal.wait_for(PROMPT)
+    terminal.ask("hi")
+    terminal.ask("/system " + "x y z " * 20)
+    assert "error: prompt: found " in terminal.ask("/regen")
+    terminal.ask("/save a.json")
+    assert [message["content"] for message in messages_of(terminal.folder / "a.json")] == ["hi", ANSWER_TO_HI]
+
+
 def test_a_full_context_offers_clear(terminal: Terminal) -> None:
     terminal.start("chat", "-c", "30")
     terminal.wait_for(PROMPT)

@@ -53,9 +53,9 @@ class Session:
             try:
                 self._take(typed)
             except KeyboardInterrupt:
+                # What was written of an answer is kept.
                 if not self._is_interactive:
                     raise
-                notice("")
             except EdgertError as error:
                 if not self._is_interactive:
                     raise
@@ -112,7 +112,8 @@ class Session:
         try:
             self._answer()
         except EdgertError as error:
-            self._draft = typed
+            if messages[-1]["role"] == "user":
+                self._draft = typed
             if isinstance(error, ContextLengthError) and len(messages) > 1:
                 raise ContextLengthError(f"{error}; or /clear begins a new conversation") from error
             raise
@@ -135,9 +136,6 @@ class Session:
         stream = conversation.stream()
         try:
             timings = collect(stream, show)[-1].timings
-        except KeyboardInterrupt:
-            if not self._is_interactive or not pieces:
-                raise
         finally:
             view.finish()
             if pieces or timings is not None:
