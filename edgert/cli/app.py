@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from edgert.cli.command import Command
+from edgert.cli.command import Command, read_switch
 
 # Where each command lies, in the order in which help shows them.
 COMMANDS = {
@@ -41,6 +41,9 @@ class CommandGroup(TyperGroup):
         # The keys serve "did you mean ...?"; get_command makes the values.
         self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment]
 
+    def get_help_option(self, ctx: Any) -> Any:
+        return read_switch(super().get_help_option(ctx))
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
@@ -62,7 +65,10 @@ def make_command() -> Any:
         context_settings=_SETTINGS,
     )
     app.callback()(_root)
-    return typer.main.get_command(app)
+    command = typer.main.get_command(app)
+    for option in command.params:
+        read_switch(option)
+    return command
 
 
 def run_app(arguments: list[str]) -> int:

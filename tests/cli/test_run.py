@@ -172,6 +172,26 @@ def test_starting_is_quick(edgert_run: Run) -> None:
     assert min(times) < 3
 
 
+def test_the_first_token_needs_few_packages(command: list[str]) -> None:
+    """What is imported before it, beside the standard library: half of the start-up time lies there."""
+    code = (
+        "import sys; from edgert.cli import answers, run_command\n"
+        "answers.show_text = lambda text: sys.exit(print(*sys.modules))\n"
+        "run_command(['run', 'hi', '-n', '3', '--temp', '0'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    loaded = set(done.stdout.split())
+    bare = subprocess.run([sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True)
+    packages = {name.partition(".")[0] for name in loaded - set(bare.stdout.split())} - sys.stdlib_module_names
+    packages = {name for name in packages if not name.startswith("_")}
+    # click, colorama, typing_extensions, annotated_doc: of typer, depending on its version.
+    typers = {"typer", "click", "shellingham", "colorama", "typing_extensions", "annotated_doc"}
+    assert {"edgert", "numpy", "jinja2", "typer"} <= packages
+    # numpy puts org.python.core of pickle there.
+    assert packages <= {"edgert", "numpy", "tokenizers", "jinja2", "markupsafe", "org"} | typers
+    assert not {"edgert.convert", "edgert.cli.chat", "edgert.cli.bench", "edgert.models.qwen3", "secrets"} & loaded
+
+
 def test_help_needs_neither_numpy_nor_the_core(command: list[str]) -> None:
     code = (
         "import sys; from edgert.cli import run_command; run_command(['--help'])\n"
