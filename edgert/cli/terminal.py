@@ -30,9 +30,10 @@ class StatusLine:
     Nothing is shown in the first half second, or where stderr is no terminal.
     """
 
-    def __init__(self, describe: Callable[[], str]) -> None:
-        """describe(): the line's text; called from a thread of its own."""
+    def __init__(self, describe: Callable[[], str], *, patience_s: float = PATIENCE_S) -> None:
+        """describe(): the line's text; called from a thread of its own, after patience_s for the first time."""
         self._describe = describe
+        self._patience_s = patience_s
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -55,7 +56,7 @@ class StatusLine:
             self._thread = None
 
     def _show(self) -> None:
-        if self._ended.wait(PATIENCE_S):
+        if self._ended.wait(self._patience_s):
             return
         while True:
             sys.stderr.write(_CLEAR_LINE + self._describe())
