@@ -15,6 +15,7 @@ from edgert.cli.command import Command, read_switch
 COMMANDS = {
     "run": "edgert.cli.run:run",
     "chat": "edgert.cli.chat:chat",
+    "show": "edgert.cli.show:show",
     "convert": "edgert.cli.convert:convert",
     "bench": "edgert.cli.bench:bench",
     "doctor": "edgert.cli.doctor:doctor",
@@ -27,6 +28,7 @@ edgert runs large language models on this machine. To begin:
 
   edgert run "Tell me a story about a cat."   answer with the small model that comes along
   edgert chat model.gguf                      talk with a model of your own
+  edgert show model.gguf                      what a model is, and whether it fits the memory
   edgert convert FOLDER llama-p4 -q p4        make a model smaller: 4 bits a weight
   edgert doctor                               what this machine is, and how fast
 
