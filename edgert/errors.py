@@ -57,5 +57,9 @@ class NumericError(EdgertError):
     """A step gave non-finite logits."""
 
 
+class OutputError(EdgertError):
+    """stdout is closed, full, or has lost its reader."""
+
+
 class UsageError(EdgertError, ValueError):
     """An argument of the Python API or the command line is out of range."""

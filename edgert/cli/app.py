@@ -9,12 +9,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from edgert.cli.command import Command
+from edgert.cli.command import Command, read_switch
 
 # Where each command lies, in the order in which help shows them.
 COMMANDS = {
     "run": "edgert.cli.run:run",
     "chat": "edgert.cli.chat:chat",
+    "show": "edgert.cli.show:show",
     "convert": "edgert.cli.convert:convert",
     "bench": "edgert.cli.bench:bench",
     "doctor": "edgert.cli.doctor:doctor",
@@ -27,6 +28,7 @@ edgert runs large language models on this machine. To begin:
 
   edgert run "Tell me a story about a cat."   answer with the small model that comes along
   edgert chat model.gguf                      talk with a model of your own
+  edgert show model.gguf                      what a model is, and whether it fits the memory
   edgert convert FOLDER llama-p4 -q p4        make a model smaller: 4 bits a weight
   edgert doctor                               what this machine is, and how fast
 
@@ -40,6 +42,9 @@ class CommandGroup(TyperGroup):
         super().__init__(*args, **kwargs)
         # The keys serve "did you mean ...?"; get_command makes the values.
         self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment]
+
+    def get_help_option(self, ctx: Any) -> Any:
+        return read_switch(super().get_help_option(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -62,7 +67,10 @@ def make_command() -> Any:
         context_settings=_SETTINGS,
     )
     app.callback()(_root)
-    return typer.main.get_command(app)
+    command = typer.main.get_command(app)
+    for option in command.params:
+        read_switch(option)
+    return command
 
 
 def run_app(arguments: list[str]) -> int:

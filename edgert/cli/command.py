@@ -40,8 +40,11 @@ class Command(TyperCommand):
             if param.param_type_name == "option":
                 _add_twin(param)
             kind = _value_type(hints.get(str(param.name)))
-            if kind is not None and param.callback is None:
-                _read_values(param, kind)
+            if kind is not None:
+                read_values(param, kind)
+
+    def get_help_option(self, ctx: Context) -> Any:
+        return read_switch(super().get_help_option(ctx))
 
     def invoke(self, ctx: Context) -> Any:
         """Runs the command; an error about a value that came from an environment variable names the variable."""
@@ -70,7 +73,7 @@ def _add_twin(option: Param) -> None:
     option.value_from_envvar = value_from_environment
 
 
-def _read_values(param: Param, kind: type) -> None:
+def read_values(param: Param, kind: type) -> None:
     """Reads values of a known type here: the parser's own way imports pydantic, which takes longer than a model."""
     read, expected = _READERS[kind]
     parsers_way = param.process_value
@@ -84,18 +87,27 @@ def _read_values(param: Param, kind: type) -> None:
             message = f"found {text!r}, expected {expected}"
             raise typer.BadParameter(message, ctx=context, param_hint=hint) from None
 
-    def process(context: Context, value: Any) -> Any:
+    def convert(context: Context, value: Any) -> Any:
         if isinstance(value, str) and not _takes_many(param):
             return read_one(context, value)
         if isinstance(value, (list, tuple)) and value and all(isinstance(one, str) for one in value):
             return tuple(read_one(context, one) for one in value)
-        if isinstance(value, kind):
-            return value
-        if value is None and not param.required:
-            return () if _takes_many(param) else None
-        return parsers_way(context, value)
+        return () if value is None and _takes_many(param) else value
+
+    def process(context: Context, value: Any) -> Any:
+        if (value is None and param.required) or not isinstance(value, (type(None), str, list, tuple, kind)):
+            return parsers_way(context, value)  # an error, or a stand-in of the parser's for nothing given
+        value = convert(context, value)
+        return value if param.callback is None else param.callback(context, param, value)
 
     param.process_value = process
+
+
+def read_switch(option: Param | None) -> Param | None:
+    """An option of the parser's own, such as --help, which gets `read_values` once."""
+    if option is not None and "process_value" not in vars(option):
+        read_values(option, bool)
+    return option
 
 
 def _takes_many(param: Param) -> bool:
