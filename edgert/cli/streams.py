@@ -56,6 +56,8 @@ def open_streams() -> None:
             line_buffering=old.line_buffering,
             write_through=old.write_through,
         )
+        # shutil.get_terminal_size asks the original one, which has nothing below it any more.
+        sys.__stdout__ = sys.stdout  # type: ignore[misc]
 
 
 def drop(descriptor: int) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edgert.cli.chat.conversation import OPTIONS
 from edgert.cli.chat.saved import load_conversation, save_conversation
+from edgert.cli.terminal import notice
 from edgert.errors import UsageError
 
 if TYPE_CHECKING:
@@ -83,12 +84,12 @@ def _help(session: Session, argument: str) -> None:
     width = max(len(command.usage) for command in COMMANDS.values()) + 2
     for command in COMMANDS.values():
         if columns < NARROW_COLUMNS:
-            session.say(command.usage)
-            session.say(textwrap.fill(command.summary, columns, initial_indent="  ", subsequent_indent="  "))
+            notice(command.usage)
+            notice(textwrap.fill(command.summary, columns, initial_indent="  ", subsequent_indent="  "))
         else:
             lines = textwrap.wrap(command.summary, columns - width)
-            session.say(f"\n{'':{width}}".join([f"{command.usage:{width}}{lines[0]}", *lines[1:]]))
-    session.say(textwrap.fill(KEYS, columns))
+            notice(f"\n{'':{width}}".join([f"{command.usage:{width}}{lines[0]}", *lines[1:]]))
+    notice(textwrap.fill(KEYS, columns))
 
 
 @_command("/exit", "leave; also /quit and /bye")
@@ -112,7 +113,7 @@ def _system(session: Session, argument: str) -> None:
     if argument:
         conversation.system = None if argument == '""' else argument
     else:
-        session.say(conversation.system if conversation.system is not None else "no system message")
+        notice(conversation.system if conversation.system is not None else "no system message")
 
 
 @_command("/set [OPTION [VALUE]]", "show or change how answers are drawn", completes="options")
@@ -123,7 +124,7 @@ def _set(session: Session, argument: str) -> None:
         return
     for name in [key] if key else OPTIONS:
         shown = session.conversation.option(name)
-        session.say(f"{name} {'none' if shown is None else json.dumps(shown, ensure_ascii=False)}")
+        notice(f"{name} {'none' if shown is None else json.dumps(shown, ensure_ascii=False)}")
 
 
 @_command("/stats [on|off]", "show figures of the last answer, or of every answer", completes="on and off")
@@ -139,7 +140,7 @@ def _think(session: Session, argument: str) -> None:
     if argument:
         session.hides_thinking = not _switch("/think", argument)
     else:
-        session.say("thinking is hidden" if session.hides_thinking else "thinking is shown")
+        notice("thinking is hidden" if session.hides_thinking else "thinking is shown")
 
 
 @_command("/tokens [TEXT]", "count the tokens of the conversation, or show those of a text")
@@ -148,18 +149,18 @@ def _tokens(session: Session, argument: str) -> None:
     if not argument:
         context = conversation.llm.context
         count = conversation.num_tokens()
-        session.say(f"{count} of {context} tokens ({100 * count / context:.0f} %)")
+        notice(f"{count} of {context} tokens ({100 * count / context:.0f} %)")
         return
     pieces = conversation.split(argument)
     listed = " ".join(f"{json.dumps(piece, ensure_ascii=False)}:{token}" for token, piece in pieces)
-    session.say(f"{len(pieces)} token{'s' if len(pieces) != 1 else ''}: {listed}")
+    notice(f"{len(pieces)} token{'s' if len(pieces) != 1 else ''}: {listed}")
 
 
 @_command("/save FILE", "write the conversation to a file", completes="files")
 def _save(session: Session, argument: str) -> None:
     path = _path("/save", argument)
     save_conversation(path, session.conversation.saved())
-    session.say(f"saved {_counted(len(session.conversation.messages))} to {path}")
+    notice(f"saved {_counted(len(session.conversation.messages))} to {path}")
 
 
 @_command("/load FILE", "go on with a conversation from a file", completes="files")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from edgert.cli.answers import collect
@@ -11,7 +10,7 @@ from edgert.cli.chat.conversation import Conversation
 from edgert.cli.chat.reading import Reader, unquoted
 from edgert.cli.chat.thinking import begins_inside, find_marks
 from edgert.cli.chat.view import AnswerView
-from edgert.cli.printable import printable
+from edgert.cli.printable import one_line
 from edgert.cli.terminal import StatusLine, notice
 from edgert.errors import ContextLengthError, EdgertError
 
@@ -59,20 +58,16 @@ class Session:
             except EdgertError as error:
                 if not self._is_interactive:
                     raise
-                self.say(f"error: {error}")
-
-    def say(self, text: str) -> None:
-        """Lines beside the answers, on stderr."""
-        notice(printable(text) if sys.stderr.isatty() else text)
+                notice(f"error: {one_line(' '.join(str(error).split()))}")
 
     def answer_again(self) -> None:
         """Another answer to the last question; the old one stays if none is written."""
         messages = self.conversation.messages
         if not messages:
-            self.say("there is no question to answer again")
+            notice("there is no question to answer again")
             return
         if self.conversation.is_repeatable:
-            self.say("the same answer will come: the seed is fixed or the temperature is 0 (see /set)")
+            notice("the same answer will come: the seed is fixed or the temperature is 0 (see /set)")
         old = messages.pop()
         try:
             self._answer()
@@ -85,18 +80,18 @@ class Session:
         conversation = self.conversation
         conversation.restore(saved)
         count, context = conversation.num_tokens(), conversation.llm.context
-        self.say(f"loaded {len(conversation.messages)} messages, {count} of {context} tokens")
+        notice(f"loaded {len(conversation.messages)} messages, {count} of {context} tokens")
         if saved.model != str(conversation.llm.path):
-            self.say(f"they were written with {saved.model}, and go on with {conversation.llm.path}")
+            notice(f"they were written with {saved.model}, and go on with {conversation.llm.path}")
         if count >= context:
             self._say_full()
 
     def show_stats(self) -> None:
         """Figures of the last answer that was written to its end."""
         if self._last_timings is None:
-            self.say("there is no answer yet")
+            notice("there is no answer yet")
         else:
-            self.say(self._stats_text(self._last_timings))
+            notice(self._stats_text(self._last_timings))
 
     def _take(self, typed: str) -> None:
         quoted = unquoted(typed) if self._is_interactive else None
@@ -152,7 +147,7 @@ class Session:
             self.show_stats()
 
     def _say_full(self) -> None:
-        self.say(f"the context of {self.conversation.llm.context} tokens is full: /clear begins a new conversation")
+        notice(f"the context of {self.conversation.llm.context} tokens is full: /clear begins a new conversation")
 
     def _stats_text(self, timings: Timings) -> str:
         computed = timings.prompt_tokens - timings.reused_tokens
