@@ -161,7 +161,8 @@ class Session:
             return " | ".join([*parts, f"seed {timings.seed}"])
         rate = timings.tokens_per_s * self.conversation.llm.token_bytes / 1e9
         bandwidth = self._measured_bandwidth()
-        parts.append(f"memory {rate:.2f} of {bandwidth:.1f} GB/s ({100 * rate / bandwidth:.0f} %)")
+        reason = "; the weights lie in the caches" if rate > bandwidth else ""
+        parts.append(f"memory {rate:.2f} of {bandwidth:.1f} GB/s ({100 * rate / bandwidth:.0f} %{reason})")
         return "\n".join([*parts, f"seed {timings.seed}"])
 
     def _measured_bandwidth(self) -> float:
