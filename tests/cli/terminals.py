@@ -42,7 +42,9 @@ class Terminal:
         # Ctrl-C reaches the shell too, which would end with its command.
         script = f'trap : INT; {line}; echo "exit code $?"; sleep 600'
         command = shlex.join([*setting, "sh", "-c", script])
-        self.tmux("new-session", "-d", "-x", str(columns), "-y", "24", "-c", str(self.folder), command)
+        # The whole of a long answer stays to be looked at.
+        keep_all = ["set-option", "-g", "history-limit", "50000", ";"]
+        self.tmux(*keep_all, "new-session", "-d", "-x", str(columns), "-y", "24", "-c", str(self.folder), command)
 
     def keys(self, *keys: str) -> None:
         self.tmux("send-keys", *keys)

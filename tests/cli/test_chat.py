@@ -282,3 +282,20 @@ def test_the_page_about_chat_has_every_command_and_its_pipe_works(tmp_path: Path
     line = line.replace("edgert", f"{shlex.quote(sys.executable)} -m edgert")
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 2
+
+
+def test_ctrl_c_while_it_loads_or_waits_for_a_pipe(command: list[str]) -> None:
+    print(f"EDGERT_TEST_SEED={SEED}")
+    rng = random.Random(SEED)
+    for _ in range(4):
+        chat = subprocess.Popen(
+            [*command, "chat", str(DEFAULT_MODEL)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        # Before that the interpreter itself starts, and takes the signal.
+        time.sleep(rng.uniform(0.3, 1.0))
+        chat.send_signal(signal.SIGINT)
+        assert chat.wait(60) == 130
+        assert chat.communicate() == (b"", b"interrupted\n")

@@ -21,7 +21,7 @@ from .edited_model import ANSWER_TO_HI, edit_model
 from .terminals import PROMPT, Terminal, needs_tmux
 
 pytestmark = needs_tmux
-LONG_ANSWER = ("--ignore-eos", "-c", "200000", "--temp", "1")
+LONG_ANSWER = ("--ignore-eos", "-c", "200000", "--temp", "1", "-s", "1")
 
 
 def messages_of(path: Path) -> list[dict[str, str]]:
