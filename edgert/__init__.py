@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from edgert.errors import EdgertError
 
+# As that of typing, which would be imported before the command line can answer to Ctrl-C.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from edgert.llm import LLM as LLM
     from edgert.llm import load as load
     from edgert.tokenizer import load_tokenizer as load_tokenizer

@@ -49,8 +49,16 @@ class DeviceError(EdgertError):
     """The CPU, or what EDGERT_ISA asks of it, cannot be used."""
 
 
+class ConversationError(EdgertError):
+    """A saved conversation cannot be written, or read."""
+
+
 class NumericError(EdgertError):
     """A step gave non-finite logits."""
+
+
+class OutputError(EdgertError):
+    """stdout is closed, full, or has lost its reader."""
 
 
 class UsageError(EdgertError, ValueError):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+from edgert.cli.printable import printable
 from edgert.cli.terminal import BytesProgress, StatusLine
 from edgert.engine.output import Chunk
 from edgert.engine.stream import ChunkStream
 from edgert.llm import LLM, load
+
+# A prompt that is read in less shows no progress.
+PROMPT_PATIENCE_S = 2.0
 
 
 def open_model(path: Path | None, *, threads: int | None, context: int | None) -> LLM:
@@ -18,12 +23,27 @@ def open_model(path: Path | None, *, threads: int | None, context: int | None) -
         return load(path, threads=threads, context=context, progress=progress.update)
 
 
+class PromptProgress(StatusLine):
+    """A status line for a prompt that is being read: tokens, rate, time left."""
+
+    def __init__(self, stream: ChunkStream) -> None:
+        super().__init__(self._text, patience_s=PROMPT_PATIENCE_S)
+        self._stream = stream
+        self._started_s = time.perf_counter()
+
+    def _text(self) -> str:
+        done, total = self._stream.num_computed_tokens, self._stream.num_prompt_tokens
+        rate = (done - self._stream.num_reused_tokens) / (time.perf_counter() - self._started_s)
+        text = f"reading the prompt: {done} of {total} tokens"
+        if rate <= 0:
+            return text
+        return f"{text}, {rate:.0f} tokens/s, {max(0, round((total - done) / rate))} s left"
+
+
 def collect(stream: ChunkStream, show: Callable[[str], None]) -> list[Chunk]:
     """All chunks; their text goes to `show` as it comes. A long prompt shows its progress first."""
     chunks: list[Chunk] = []
-    with StatusLine(
-        lambda: f"reading the prompt: {stream.num_computed_tokens} of {stream.num_prompt_tokens} tokens"
-    ) as line:
+    with stream, PromptProgress(stream) as line:
         for chunk in stream:
             if not chunks:
                 line.end()
@@ -34,6 +54,6 @@ def collect(stream: ChunkStream, show: Callable[[str], None]) -> list[Chunk]:
 
 
 def show_text(text: str) -> None:
-    """Text to stdout at once."""
-    sys.stdout.write(text)
+    """Text to stdout at once: as it is into a pipe or a file, without control characters to a terminal."""
+    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()

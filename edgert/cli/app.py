@@ -1,37 +1,83 @@
-"""The commands, put together."""
+"""The commands, put together; only the one that is asked for is imported."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from edgert.cli.bench import bench
-from edgert.cli.chat import chat
-from edgert.cli.convert import convert
-from edgert.cli.doctor import doctor
-from edgert.cli.run import run
+from edgert.cli.command import Command, read_switch
+
+# Where each command lies, in the order in which help shows them.
+COMMANDS = {
+    "run": "edgert.cli.run:run",
+    "chat": "edgert.cli.chat:chat",
+    "show": "edgert.cli.show:show",
+    "convert": "edgert.cli.convert:convert",
+    "bench": "edgert.cli.bench:bench",
+    "doctor": "edgert.cli.doctor:doctor",
+}
+COMPLETION_VARIABLE = "_EDGERT_COMPLETE"
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+FIRST_STEPS = """\
+edgert runs large language models on this machine. To begin:
+
+  edgert run "Tell me a story about a cat."   answer with the small model that comes along
+  edgert chat model.gguf                      talk with a model of your own
+  edgert show model.gguf                      what a model is, and whether it fits the memory
+  edgert convert FOLDER llama-p4 -q p4        make a model smaller: 4 bits a weight
+  edgert doctor                               what this machine is, and how fast
+
+edgert --help lists all commands; edgert COMMAND --help has examples and every option."""
 
 
-def make_app() -> typer.Typer:
-    """The application with all its commands."""
+class CommandGroup(TyperGroup):
+    """The registry as a group: a command is imported when it is asked for."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # The keys serve "did you mean ...?"; get_command makes the values.
+        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment]
+
+    def get_help_option(self, ctx: Any) -> Any:
+        return read_switch(super().get_help_option(ctx))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        if self.commands[cmd_name] is None:
+            self.commands[cmd_name] = _make_command(cmd_name)
+        return self.commands[cmd_name]
+
+
+def make_command() -> Any:
+    """The parser of the whole command line."""
     app = typer.Typer(
-        no_args_is_help=True,
-        add_completion=False,
+        cls=CommandGroup,
+        invoke_without_command=True,
         # Plain text: it starts faster, and is the same in a pipe.
         rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        context_settings=_SETTINGS,
     )
     app.callback()(_root)
-    for command in (run, chat, convert, bench, doctor):
-        app.command()(command)
-    return app
+    command = typer.main.get_command(app)
+    for option in command.params:
+        read_switch(option)
+    return command
 
 
 def run_app(arguments: list[str]) -> int:
     """Runs the command line; returns its exit code. A wrong option is shown on stderr and gives 2."""
-    command = typer.main.get_command(make_app())
+    command = make_command()
+    if os.environ.get(COMPLETION_VARIABLE):
+        command.main(prog_name="edgert", complete_var=COMPLETION_VARIABLE)  # answers the shell, and exits
     try:
         with command.make_context("edgert", arguments) as context:
             command.invoke(context)
@@ -48,6 +94,13 @@ def run_app(arguments: list[str]) -> int:
     return 0
 
 
+def _make_command(name: str) -> Any:
+    module, _, function = COMMANDS[name].partition(":")
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(name, cls=Command, context_settings=_SETTINGS)(getattr(import_module(module), function))
+    return typer.main.get_command(app)
+
+
 def _show_version(is_asked: bool) -> None:
     if is_asked:
         from edgert import __version__
@@ -57,6 +110,7 @@ def _show_version(is_asked: bool) -> None:
 
 
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
@@ -67,3 +121,5 @@ def _root(
     Example:
       edgert run "Once upon a time"
     """
+    if context.invoked_subcommand is None:
+        print(FIRST_STEPS)

@@ -48,6 +48,7 @@ class BenchedModel:
 
 
 def bench(
+    call: typer.Context,
     path: Annotated[
         str | None, typer.Argument(metavar="MODEL", help="GGUF file, Hugging Face folder or edgert folder.")
     ] = None,
@@ -66,9 +67,8 @@ def bench(
     Example:
       edgert bench model.gguf -t 1,2,4
     """
-    if path is not None and model is not None:
-        raise UsageError(f"arguments: found the models {path!r} and {model!r}, expected one")
-    opened = options.model_path(path or model)
+    model = options.one_model(call, path, model)
+    opened = options.model_path(model)
     counts = thread_list(threads)
     for name, value, low in (("-p", prompt_tokens, 1), ("-n", max_tokens, 2)):
         if value < low:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
+from edgert.cli.command import is_from_environment
 from edgert.cli.terminal import notice
 from edgert.engine.params import SamplingOptions, SamplingParams
 from edgert.errors import UsageError
@@ -116,6 +117,14 @@ def _is_usable(name: str, value: object) -> bool:
         notice(f"generation_config.json is not followed: {error}")
         return False
     return True
+
+
+def one_model(call: typer.Context, path: str | None, model: str | None) -> str | None:
+    """The model of the argument or of -m; the argument goes before EDGERT_MODEL. Raises UsageError where both are
+    given."""
+    if path is not None and model is not None and not is_from_environment(call, "model"):
+        raise UsageError(f"arguments: found the models {path!r} and {model!r}, expected one")
+    return model if path is None else path
 
 
 def model_path(model: str | None) -> Path | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgert.cli import options
+from edgert.cli.command import is_from_environment
 from edgert.cli.terminal import StatusLine, notice, show_timings
 from edgert.errors import UsageError
 
@@ -25,6 +26,7 @@ DEFAULT_RAW_TOKENS = 256
 
 
 def run(
+    call: typer.Context,
     first: Annotated[
         str | None,
         typer.Argument(metavar="MODEL", help="The model; a single argument that looks like no model is the prompt."),
@@ -57,7 +59,7 @@ def run(
       edgert run model.gguf "What is a page?" -n 100 --temp 0
       cat notes.txt | edgert run model.gguf "Summarise this:"
     """
-    model, prompt = split_arguments(first, second, model, prompt)
+    model, prompt = _model_and_prompt(call, first, second, model, prompt)
     text = join_prompt(prompt, read_pipe(), taken_for_model=first if first == model else None)
     flags = options.SamplingFlags(
         max_tokens=max_tokens,
@@ -80,6 +82,16 @@ def run(
     timings = chunks[-1].timings
     if stats and timings is not None:
         show_timings(timings)
+
+
+def _model_and_prompt(
+    call: typer.Context, first: str | None, second: str | None, model: str | None, prompt: str | None
+) -> tuple[str | None, str | None]:
+    """As split_arguments; EDGERT_MODEL and EDGERT_PROMPT stand in for what is not given."""
+    given_model = None if is_from_environment(call, "model") else model
+    given_prompt = None if is_from_environment(call, "prompt") else prompt
+    split_model, split_prompt = split_arguments(first, second, given_model, given_prompt)
+    return split_model or model, split_prompt or prompt
 
 
 def split_arguments(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
+
+from edgert.cli.printable import one_line, printable
+from edgert.cli.streams import STDERR, drop
 
 if TYPE_CHECKING:
     from edgert.engine.output import Timings
@@ -20,8 +24,11 @@ _Line = TypeVar("_Line", bound="StatusLine")
 
 
 def notice(text: str) -> None:
-    """One line on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """One line on stderr. Where stderr takes nothing, nothing is said."""
+    try:
+        print(printable(text), file=sys.stderr, flush=True)
+    except OSError:
+        drop(STDERR)
 
 
 class StatusLine:
@@ -30,9 +37,10 @@ class StatusLine:
     Nothing is shown in the first half second, or where stderr is no terminal.
     """
 
-    def __init__(self, describe: Callable[[], str]) -> None:
-        """describe(): the line's text; called from a thread of its own."""
+    def __init__(self, describe: Callable[[], str], *, patience_s: float = PATIENCE_S) -> None:
+        """describe(): the line's text; called from a thread of its own, after patience_s for the first time."""
         self._describe = describe
+        self._patience_s = patience_s
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -55,15 +63,19 @@ class StatusLine:
             self._thread = None
 
     def _show(self) -> None:
-        if self._ended.wait(PATIENCE_S):
+        if self._ended.wait(self._patience_s):
             return
         while True:
-            sys.stderr.write(_CLEAR_LINE + self._describe())
+            sys.stderr.write(_CLEAR_LINE + self._line())
             sys.stderr.flush()
             if self._ended.wait(REFRESH_S):
                 break
         sys.stderr.write(_CLEAR_LINE)
         sys.stderr.flush()
+
+    def _line(self) -> str:
+        """The text, cut where the terminal's line ends: one that wraps could not be made anew."""
+        return one_line(self._describe())[: os.get_terminal_size(sys.stderr.fileno()).columns - 1]
 
 
 class BytesProgress(StatusLine):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import psutil
-
+_MEMORY = Path("/proc/meminfo")
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -13,12 +12,12 @@ _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 def total_bytes() -> int:
     """Bytes of the machine's memory."""
-    return int(psutil.virtual_memory().total)
+    return _memory("MemTotal", "total")
 
 
 def available_bytes() -> int:
     """Bytes that can be allocated without swapping, within the limits of the control groups."""
-    free = int(psutil.virtual_memory().available)
+    free = _memory("MemAvailable", "available")
     limit = cgroup_available_bytes()
     return free if limit is None else min(free, limit)
 
@@ -49,6 +48,18 @@ def huge_pages() -> str:
     """The system's setting for transparent huge pages: "always", "madvise", "never", or "unknown"."""
     text = _read(_HUGE_PAGES)
     return text[text.find("[") + 1 : text.find("]")] if "[" in text else "unknown"
+
+
+def _memory(kernel_name: str, name: str) -> int:
+    """A figure of the machine's memory in bytes."""
+    # Linux: read here, as importing psutil takes as long as opening a small model.
+    for line in _read(_MEMORY).splitlines():
+        words = line.split()
+        if len(words) == 3 and words[0] == f"{kernel_name}:" and words[1].isdigit() and words[2] == "kB":
+            return int(words[1]) * 1024
+    import psutil
+
+    return int(getattr(psutil.virtual_memory(), name))
 
 
 def _room(folder: Path) -> int | None:

@@ -6,9 +6,9 @@ import math
 import os
 from pathlib import Path
 
-import psutil
-
 from edgert.device.memory import cgroup_folders
+
+_CPUS = Path("/sys/devices/system/cpu")
 
 
 def usable_cpus() -> int:
@@ -19,8 +19,23 @@ def usable_cpus() -> int:
 
 def default_threads() -> int:
     """One thread for each physical core: a second one on the same core adds no bandwidth."""
-    cores = psutil.cpu_count(logical=False) or usable_cpus()
-    return max(1, min(cores, usable_cpus(), cpu_quota(cgroup_folders())))
+    return max(1, min(physical_cores(), usable_cpus(), cpu_quota(cgroup_folders())))
+
+
+def physical_cores(root: Path = _CPUS) -> int:
+    """Cores of the machine; where it does not tell them apart, logical CPUs."""
+    # Linux: read here, as importing psutil takes as long as a small model. CPUs of one core have the same list.
+    lists = set()
+    for path in root.glob("cpu[0-9]*/topology/core_cpus_list"):
+        try:
+            lists.add(path.read_text(encoding="ascii"))
+        except OSError:
+            continue
+    if lists:
+        return len(lists)
+    import psutil
+
+    return psutil.cpu_count(logical=False) or usable_cpus()
 
 
 def cpu_quota(folders: list[Path]) -> int:

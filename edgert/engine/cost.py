@@ -16,6 +16,20 @@ def token_bytes(model: Model) -> int:
     return round(sum(_source_bytes(source) * shares.get(name, 1.0) for name, source in model.weights.items()))
 
 
+def active_parameters(model: Model) -> int:
+    """Weights that a token is multiplied with or looked up in: all but those of experts that are not chosen."""
+    inactive = 0.0
+    for node in model.graph.nodes:
+        if node.op == "moe":
+            sizes = (_num_weights(model.weights[name]) for name in node.weights)
+            inactive += sum(sizes) * (1 - node.attributes["top_k"] / node.attributes["num_experts"])
+    return round(sum(_num_weights(source) for source in model.weights.values()) - inactive)
+
+
+def _num_weights(source: WeightSource) -> int:
+    return source.rows * max(source.cols, 1)
+
+
 def _shares(graph: Graph) -> dict[str, float]:
     """Share of a weight that a token reads, where it is not all of it."""
     shares: dict[str, float] = {}

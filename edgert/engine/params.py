@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-import secrets
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import SupportsIndex, TypedDict
@@ -81,7 +81,11 @@ class SamplingParams:
 
     def chosen_seed(self) -> int:
         """The seed, or a fresh one of 32 bits: short enough to be typed again."""
-        return secrets.randbits(32) if self.seed is None or self.seed == -1 else operator.index(self.seed)
+        return (
+            int.from_bytes(os.urandom(4), "little")
+            if self.seed is None or self.seed == -1
+            else operator.index(self.seed)
+        )
 
     def finite_logit_bias(self) -> dict[int, float]:
         return {

@@ -45,6 +45,11 @@ class ChunkStream(Iterator[Chunk]):
         """Tokens that are computed so far: the progress of a long prompt, for a thread that watches."""
         return self._generation.num_computed
 
+    @property
+    def num_reused_tokens(self) -> int:
+        """Tokens of these whose keys and values were at hand."""
+        return self._generation.num_reused
+
     def close(self) -> None:
         """Ends the generation; its pages are free on return."""
         self._is_over = True

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from edgert.errors import TokenizerError
 from edgert.files.checkpoint import Checkpoint
 from edgert.files.gguf import is_gguf, open_gguf
 from edgert.files.opening import file_mode, read_start
-from edgert.tokenizer.gguf import from_gguf
 from edgert.tokenizer.huggingface import from_folder, from_tokenizer_json
 from edgert.tokenizer.tokenizer import Tokenizer
 
@@ -23,14 +24,14 @@ def load(source: Checkpoint | str | os.PathLike[str]) -> Tokenizer | None:
     """
     if isinstance(source, Checkpoint):
         if source.kind == "gguf":
-            return from_gguf(source.metadata, str(source.path))
+            return _from_gguf(source.metadata, str(source.path))
         return from_folder(source.path if source.path.is_dir() else source.path.parent)
     path = Path(source)
     if stat.S_ISDIR(file_mode(path)):
         return from_folder(path)
     start = read_start(path, 4)
     if is_gguf(start):
-        return from_gguf(open_gguf(path).metadata, str(path))
+        return _from_gguf(open_gguf(path).metadata, str(path))
     if path.suffix == ".json" or start.lstrip()[:1] == b"{":
         return from_tokenizer_json(path)
     return from_folder(path.parent)
@@ -52,6 +53,13 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
             f"tokenizer.json; copy the model's tokenizer.json into its folder"
         )
     return tokenizer
+
+
+def _from_gguf(metadata: Mapping[str, Any], source: str) -> Tokenizer | None:
+    # Later: a folder's model needs none of it to start.
+    from edgert.tokenizer.gguf import from_gguf
+
+    return from_gguf(metadata, source)
 
 
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:

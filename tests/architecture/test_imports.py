@@ -35,6 +35,7 @@ PYTHON_PACKAGES: dict[str, set[str]] = {
     "numpy": {"cli", "llm", "convert", "engine", "drafters", "kv", "loader", "tokenizer", "quant", "files", "device"},
     "typer": {"cli"},
     "rich": {"cli"},
+    "prompt_toolkit": {"cli"},
     "psutil": {"device"},
     "tokenizers": {"tokenizer"},
     "jinja2": {"chat"},

@@ -3,10 +3,14 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from .terminals import Terminal
 
 # The installed script's two lines; it runs from the tree too.
 COMMAND = [sys.executable, "-c", "from edgert.cli import main; main()"]
@@ -39,3 +43,13 @@ def edgert_run(tmp_path: Path) -> Run:
         )
 
     return run
+
+
+@pytest.fixture
+def terminal(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Terminal]":
+    """A terminal whose folder is empty; nothing runs in it yet."""
+    from .terminals import Terminal
+
+    made = Terminal(f"edgert-test-{os.getpid()}-{abs(hash(request.node.nodeid))}", tmp_path)
+    yield made
+    made.tmux("kill-server")

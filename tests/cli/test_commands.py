@@ -1,6 +1,8 @@
 """chat through a pipe, bench, doctor, convert, help."""
 
 import json
+import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -95,7 +97,18 @@ def test_each_help_has_a_line_an_example_and_options(edgert_run: Run, name: str)
 
 def test_version_and_no_command(edgert_run: Run) -> None:
     assert edgert_run("--version").stdout == f"edgert {edgert.__version__}\n"
-    assert "Commands:" in edgert_run().stdout + edgert_run().stderr
+    assert "Commands:" in edgert_run("--help").stdout
+
+
+def test_a_plain_edgert_shows_what_to_do_first(edgert_run: Run) -> None:
+    done = edgert_run()
+    assert (done.returncode, done.stderr) == (0, "")
+    commands = re.findall(r"^  edgert (\w+) ", done.stdout, re.MULTILINE)
+    assert {"run", "chat", "convert", "doctor"} <= set(commands)
+    assert "edgert --help" in done.stdout
+    # The first thing to do works as it stands.
+    line = next(line for line in done.stdout.splitlines() if line.startswith("  edgert run"))
+    assert edgert_run(*shlex.split(line.split("   ")[0])[1:]).returncode == 0
 
 
 def test_help_into_a_closed_pipe(command: list[str]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edgert.device.memory import available_bytes, cgroup_available_bytes, cgroup_folders, huge_pages, total_bytes
-from edgert.device.threads import cpu_quota, default_threads, usable_cpus
+from edgert.device.threads import cpu_quota, default_threads, physical_cores, usable_cpus
 
 
 def write(root: Path, files: dict[str, str]) -> None:
@@ -71,3 +71,13 @@ def test_this_machine() -> None:
     assert 0 < available_bytes() <= total_bytes()
     assert 1 <= default_threads() <= usable_cpus()
     assert huge_pages() in ("always", "madvise", "never", "unknown")
+
+
+def test_the_machine_is_read_as_psutil_reads_it(tmp_path: Path) -> None:
+    psutil = pytest.importorskip("psutil")
+    assert total_bytes() == psutil.virtual_memory().total
+    assert physical_cores() == (psutil.cpu_count(logical=False) or usable_cpus())
+    # Two cores with two threads each; without a topology psutil is asked.
+    write(tmp_path, {f"cpu{i}/topology/core_cpus_list": f"{i % 2},{i % 2 + 2}\n" for i in range(4)})
+    assert physical_cores(tmp_path) == 2
+    assert physical_cores(tmp_path / "empty") == (psutil.cpu_count(logical=False) or usable_cpus())
