@@ -111,8 +111,9 @@ def _measure(path: Path | None, threads: int, prompt_tokens: int, max_tokens: in
         subject = BenchedModel(
             model=str(llm.path), architecture=llm.architecture, isa=llm.isa, token_bytes=llm.token_bytes
         )
-        bandwidths, rates = [], []
-        with StatusLine(lambda: f"measuring with {threads} threads: {len(rates)} of {REPEATS} times"):
+        bandwidths: list[float] = []
+        rates: list[tuple[float, float]] = []
+        with StatusLine(lambda: f"measuring with -t {threads}: {len(rates)} of {REPEATS} done"):
             _rates(llm, WARM_UP_TOKENS, WARM_UP_TOKENS)
             bandwidths.append(measure_bandwidth(threads))
             for _ in range(REPEATS):
