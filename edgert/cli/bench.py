@@ -49,9 +49,7 @@ class BenchedModel:
 
 def bench(
     call: typer.Context,
-    path: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help="GGUF file, Hugging Face folder or edgert folder.")
-    ] = None,
+    path: options.ModelArgument = None,
     model: options.Model = None,
     threads: Annotated[
         str | None,
