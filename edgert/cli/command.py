@@ -55,7 +55,7 @@ class Command(TyperCommand):
             for param in self.params:
                 names = (param.name, *param.opts, str(ctx.params.get(str(param.name))))
                 if subject in names and is_from_environment(ctx, str(param.name)):
-                    raise type(error)(f"{param.envvar}: {error}") from error
+                    error.args = (f"{param.envvar}: {error}",)
             raise
 
 
