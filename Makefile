@@ -1,4 +1,4 @@
-# make dev: build edgert/_core into the tree. Others: stubs test lint format fuzz interrupt neon bench clean.
+# make dev: build edgert/_core into the tree. Others: stubs docs test lint format fuzz interrupt neon bench clean.
 PYTHON ?= python3
 override PYTHON := $(shell command -v $(PYTHON))
 JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
@@ -10,7 +10,7 @@ QEMU ?= qemu-aarch64 -L /usr/aarch64-linux-gnu
 FUZZ_SECONDS ?= 600
 FUZZ_SEED ?= 1
 
-.PHONY: dev stubs test lint format fuzz interrupt neon bench clean
+.PHONY: dev stubs docs test lint format fuzz interrupt neon bench clean
 
 dev:
 	$(CONFIGURE) -B build/dev -DEDGERT_OUTPUT_DIR=$(CURDIR)/edgert
@@ -18,6 +18,9 @@ dev:
 
 stubs: dev
 	$(PYTHON) tools/make_stubs.py
+
+docs: dev
+	$(PYTHON) tools/make_cli_docs.py
 
 test: dev
 	$(PYTHON) -m pytest

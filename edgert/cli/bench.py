@@ -49,9 +49,7 @@ class BenchedModel:
 
 def bench(
     call: typer.Context,
-    path: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help="GGUF file, Hugging Face folder or edgert folder.")
-    ] = None,
+    path: options.ModelArgument = None,
     model: options.Model = None,
     threads: Annotated[
         str | None,
@@ -75,8 +73,7 @@ def bench(
             raise UsageError(f"{name}: found {value}, expected at least {low}")
     results = []
     for count in counts:
-        with StatusLine(lambda count=count: f"measuring with {count} threads"):  # type: ignore[misc]
-            results.append(_measure(opened, count, prompt_tokens, max_tokens))
+        results.append(_measure(opened, count, prompt_tokens, max_tokens))
     subject, rows = results[0][0], [row for _, row in results]
     if as_json:
         result = {"prompt_tokens": prompt_tokens, "max_tokens": max_tokens, "rows": [asdict(row) for row in rows]}
@@ -105,19 +102,21 @@ def thread_list(text: str | None) -> list[int]:
 
 
 def _measure(path: Path | None, threads: int, prompt_tokens: int, max_tokens: int) -> tuple[BenchedModel, BenchRow]:
+    from edgert.cli.answers import open_model
     from edgert.device.bandwidth import measure_bandwidth
-    from edgert.llm import load
 
-    with load(path, threads=threads, context=prompt_tokens + max_tokens) as llm:
+    with open_model(path, threads=threads, context=prompt_tokens + max_tokens) as llm:
         subject = BenchedModel(
             model=str(llm.path), architecture=llm.architecture, isa=llm.isa, token_bytes=llm.token_bytes
         )
-        _rates(llm, WARM_UP_TOKENS, WARM_UP_TOKENS)
-        bandwidths = [measure_bandwidth(threads)]
-        rates = []
-        for _ in range(REPEATS):
-            rates.append(_rates(llm, prompt_tokens, max_tokens))
+        bandwidths: list[float] = []
+        rates: list[tuple[float, float]] = []
+        with StatusLine(lambda: f"measuring with -t {threads}: {len(rates)} of {REPEATS} done"):
+            _rates(llm, WARM_UP_TOKENS, WARM_UP_TOKENS)
             bandwidths.append(measure_bandwidth(threads))
+            for _ in range(REPEATS):
+                rates.append(_rates(llm, prompt_tokens, max_tokens))
+                bandwidths.append(measure_bandwidth(threads))
         decode = statistics.median(rate for _, rate in rates)
         bandwidth = statistics.median(bandwidths)
         decode_gb = decode * llm.token_bytes / 1e9

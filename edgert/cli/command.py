@@ -55,7 +55,7 @@ class Command(TyperCommand):
             for param in self.params:
                 names = (param.name, *param.opts, str(ctx.params.get(str(param.name))))
                 if subject in names and is_from_environment(ctx, str(param.name)):
-                    raise type(error)(f"{param.envvar}: {error}") from error
+                    error.args = (f"{param.envvar}: {error}",)
             raise
 
 
@@ -104,9 +104,16 @@ def read_values(param: Param, kind: type) -> None:
 
 
 def read_switch(option: Param | None) -> Param | None:
-    """An option of the parser's own, such as --help, which gets `read_values` once."""
+    """As `read_values` for an option of the parser's own, such as --help, which may be asked for again and again."""
     if option is not None and "process_value" not in vars(option):
-        read_values(option, bool)
+        parsers_way = option.process_value
+
+        def process(context: Context, value: Any) -> Any:
+            if value is not None and not isinstance(value, bool):
+                return parsers_way(context, value)
+            return value if option.callback is None else option.callback(context, option, value)
+
+        option.process_value = process
     return option
 
 

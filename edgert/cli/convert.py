@@ -30,7 +30,7 @@ def convert(
 
     \b
     Example:
-      edgert convert models/llama-3.2-1b llama-1b-p4 -q p4
+      edgert convert llama-3.2-1b llama-1b-p4 -q p4
     """
     if quant is not None and q_bits is not None:
         raise UsageError(f"-q and --q-bits: found both ({quant} and {q_bits}), expected one")

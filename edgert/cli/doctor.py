@@ -29,7 +29,7 @@ def doctor(
 
     \b
     Example:
-      edgert doctor --disk models/
+      edgert doctor --disk .
     """
     from edgert.device.profile import measure_device
 

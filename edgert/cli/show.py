@@ -36,9 +36,7 @@ _SIZE_NAMES = {
 
 def show(
     call: typer.Context,
-    path: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help="GGUF file, Hugging Face folder or edgert folder.")
-    ] = None,
+    path: options.ModelArgument = None,
     model: options.Model = None,
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor too.")] = False,
     as_json: options.Json = False,
