@@ -22,6 +22,7 @@ from edgert.engine.params import SamplingOptions, SamplingParams, sampling_param
 from edgert.engine.prompts import Prompt, as_batch, check_prompt_length, prompt_tokens, require_tokenizer
 from edgert.engine.sequence import MAX_UNREAD_CHUNKS, Generation, Scoring
 from edgert.engine.stream import ChunkStream
+from edgert.errors import UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -184,19 +185,34 @@ class LLM:
         """
         return self._stream(self._prompt(prompt), sampling_params("stream", sampling), is_chat=False)
 
-    def chat(self, messages: Sequence[Message], **sampling: Unpack[SamplingOptions]) -> Completion:
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        **sampling: Unpack[SamplingOptions],
+    ) -> Completion:
         """The model's answer to a conversation: messages with "role" and "content", as in the OpenAI interface.
 
-        Keys and values of the longest known beginning of the conversation are reused. Raises as `generate`, and
-        ChatTemplateError where the model has no chat template or refuses the messages.
+        tools: JSON schemas of functions. chat_template_kwargs: what else the chat template knows, such as
+        {"enable_thinking": False}. Keys and values of the longest known beginning of the conversation are reused.
+        Raises as `generate`, and ChatTemplateError where the model's chat template is broken or refuses the messages.
         """
         params = self._chat_params(sampling_params("chat", sampling))
-        return self._complete([self._chat_prompt(messages)], params, is_chat=True)[0]
+        return self._complete([self._chat_prompt(messages, tools, chat_template_kwargs)], params, is_chat=True)[0]
 
-    def stream_chat(self, messages: Sequence[Message], **sampling: Unpack[SamplingOptions]) -> ChunkStream:
+    def stream_chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        **sampling: Unpack[SamplingOptions],
+    ) -> ChunkStream:
         """As `chat`, token by token, as `stream`."""
         params = self._chat_params(sampling_params("stream_chat", sampling))
-        return self._stream(self._chat_prompt(messages), params, is_chat=True)
+        return self._stream(self._chat_prompt(messages, tools, chat_template_kwargs), params, is_chat=True)
 
     def logits(self, token_ids: Prompt) -> NDArray[np.float32]:
         """float32 logits (len, vocab): row i scores the token that follows token_ids[: i + 1]."""
@@ -264,8 +280,17 @@ class LLM:
             for stream in streams:
                 stream.close()
 
-    def _chat_prompt(self, messages: Sequence[Message]) -> NDArray[np.int32]:
-        ids = encode_chat(require_tokenizer(self.tokenizer), self.chat_template, messages)
+    def _chat_prompt(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        variables: Mapping[str, Any] | None,
+    ) -> NDArray[np.int32]:
+        if variables is not None and not isinstance(variables, Mapping):
+            found = type(variables).__name__
+            raise UsageError(f"chat_template_kwargs: found {found}, expected a dictionary of names and values")
+        tokenizer = require_tokenizer(self.tokenizer)
+        ids = encode_chat(tokenizer, self.chat_template, messages, tools=tools, variables=variables)
         return prompt_tokens(ids, None, vocab_size=self.vocab_size)
 
     def _chat_params(self, params: SamplingParams) -> SamplingParams:

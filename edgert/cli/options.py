@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -23,6 +24,14 @@ Model: TypeAlias = Annotated[str | None, typer.Option("-m", "--model", metavar="
 Prompt: TypeAlias = Annotated[str | None, typer.Option("-p", "--prompt", metavar="TEXT", help="The prompt.")]
 System: TypeAlias = Annotated[
     str | None, typer.Option("--system", metavar="TEXT", help="What the model is told first.")
+]
+ChatTemplateKwargs: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--chat-template-kwargs",
+        metavar="JSON",
+        help="What else the chat template knows, such as '{\"enable_thinking\": false}'.",
+    ),
 ]
 MaxTokens: TypeAlias = Annotated[
     int | None,
@@ -105,6 +114,20 @@ def sampling_options(
         if value is not None:
             options[field.name] = value
     return cast(SamplingOptions, options)
+
+
+def template_variables(text: str | None) -> dict[str, Any] | None:
+    """The variables of --chat-template-kwargs. Raises UsageError if they are no JSON object."""
+    if text is None:
+        return None
+    expected = """expected a JSON object such as '{"enable_thinking": false}'"""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--chat-template-kwargs: found no JSON ({error}), {expected}") from None
+    if not isinstance(values, dict):
+        raise UsageError(f"--chat-template-kwargs: found a JSON {type(values).__name__}, {expected}")
+    return values
 
 
 def _is_usable(name: str, value: object) -> bool:

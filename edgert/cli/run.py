@@ -8,7 +8,7 @@ import stat
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -47,6 +47,7 @@ def run(
     stop: options.Stop = None,
     ignore_eos: options.IgnoreEos = False,
     system: options.System = None,
+    chat_template_kwargs: options.ChatTemplateKwargs = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")] = False,
     stats: options.Stats = False,
     as_json: options.Json = False,
@@ -71,11 +72,18 @@ def run(
         stop=stop,
         ignore_eos=ignore_eos,
     )
+    variables = options.template_variables(chat_template_kwargs)
     from edgert.cli.answers import open_model
 
     with open_model(options.model_path(model), threads=threads, context=context) as llm:
         chunks = _answer(
-            llm, text, flags, system=system, is_raw=raw or llm.chat_template.is_plain, is_shown=not as_json
+            llm,
+            text,
+            flags,
+            system=system,
+            variables=variables,
+            is_raw=raw or llm.chat_template.is_plain,
+            is_shown=not as_json,
         )
         if as_json:
             print(json.dumps(_as_object(llm, chunks), ensure_ascii=False))
@@ -154,7 +162,14 @@ def read_pipe() -> str | None:
 
 
 def _answer(
-    llm: LLM, text: str, flags: options.SamplingFlags, *, system: str | None, is_raw: bool, is_shown: bool
+    llm: LLM,
+    text: str,
+    flags: options.SamplingFlags,
+    *,
+    system: str | None,
+    variables: dict[str, Any] | None,
+    is_raw: bool,
+    is_shown: bool,
 ) -> list[Chunk]:
     from edgert.cli.answers import collect, show_text
 
@@ -162,14 +177,17 @@ def _answer(
         flags, llm.generation_config, default_max_tokens=DEFAULT_RAW_TOKENS if is_raw else -1
     )
     if is_raw:
-        if system is not None:
-            raise UsageError(
-                "--system: found beside --raw or a model without a chat template, expected a chat template"
-            )
+        for name, value in (("--system", system), ("--chat-template-kwargs", variables)):
+            if value is not None:
+                raise UsageError(
+                    f"{name}: found beside --raw or a model without a chat template, expected a chat template"
+                )
         stream = llm.stream(text, **sampling)
     else:
-        messages = [{"role": "system", "content": system}] if system is not None else []
-        stream = llm.stream_chat([*messages, {"role": "user", "content": text}], **sampling)
+        messages = [{"role": "user", "content": text}]
+        if system is not None:
+            messages.insert(0, {"role": "system", "content": system})
+        stream = llm.stream_chat(messages, chat_template_kwargs=variables, **sampling)
     chunks = collect(stream, show_text if is_shown else lambda _: None)
     if is_shown and not "".join(chunk.text for chunk in chunks[-1:]).endswith("\n"):
         show_text("\n")

@@ -35,6 +35,7 @@ def chat(
     stop: options.Stop = None,
     ignore_eos: options.IgnoreEos = False,
     system: options.System = None,
+    chat_template_kwargs: options.ChatTemplateKwargs = None,
     stats: options.Stats = False,
     hide_thinking: Annotated[
         bool, typer.Option("--hide-thinking", help="Leave out what the model thinks before it answers.")
@@ -64,6 +65,7 @@ def chat(
         ignore_eos=ignore_eos,
     )
     # First what is quick to refuse.
+    variables = options.template_variables(chat_template_kwargs)
     saved = _read_saved(load)
     from edgert.cli.answers import open_model
     from edgert.engine.prompts import require_tokenizer
@@ -75,7 +77,7 @@ def chat(
 
         require_tokenizer(llm.tokenizer)
         sampling = options.sampling_options(flags, llm.generation_config, default_max_tokens=-1)
-        conversation = Conversation(llm, sampling, system=system)
+        conversation = Conversation(llm, sampling, system=system, variables=variables)
         if is_interactive():
             notice(HELP)
         if llm.chat_template.is_plain:

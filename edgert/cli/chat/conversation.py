@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,8 +25,17 @@ _SWITCHES = {"on": True, "true": True, "off": False, "false": False}
 class Conversation:
     """The messages, the system message and the sampling of a chat with a model."""
 
-    def __init__(self, llm: LLM, sampling: SamplingOptions, *, system: str | None) -> None:
+    def __init__(
+        self,
+        llm: LLM,
+        sampling: SamplingOptions,
+        *,
+        system: str | None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> None:
+        """variables: what else the chat template knows."""
         self.llm = llm
+        self._variables = variables
         self.sampling = sampling
         self.system = system
         # Questions and answers in turn; an answer is last unless one is being written.
@@ -45,14 +55,21 @@ class Conversation:
 
     def stream(self) -> ChunkStream:
         """The answer to the last message, as it is written."""
-        return self.llm.stream_chat(self.all_messages, **self.sampling)
+        return self.llm.stream_chat(self.all_messages, chat_template_kwargs=self._variables, **self.sampling)
 
     def num_tokens(self) -> int:
         """Tokens of the conversation, as the model reads it; 0 before the first question."""
         if not self.messages:
             return 0
         tokenizer = require_tokenizer(self.llm.tokenizer)
-        return len(encode_chat(tokenizer, self.llm.chat_template, self.all_messages, add_generation_prompt=False))
+        ids = encode_chat(
+            tokenizer,
+            self.llm.chat_template,
+            self.all_messages,
+            add_generation_prompt=False,
+            variables=self._variables,
+        )
+        return len(ids)
 
     def split(self, text: str) -> list[tuple[int, str]]:
         """The tokens of a text: their ids, and what each stands for."""
