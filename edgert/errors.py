@@ -53,5 +53,9 @@ class NumericError(EdgertError):
     """A step gave non-finite logits."""
 
 
+class HubError(EdgertError):
+    """The hub, the way to it or its cache does not give what was asked for."""
+
+
 class UsageError(EdgertError, ValueError):
     """An argument of the Python API or the command line is out of range."""

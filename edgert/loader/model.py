@@ -14,6 +14,7 @@ from edgert.errors import FileFormatError, OutOfMemoryError
 from edgert.files import Checkpoint, open_checkpoint
 from edgert.files.opening import open_binary, read_exactly
 from edgert.graph import Graph
+from edgert.hub import resolve_model
 from edgert.loader.weights import WeightSource, find_weights
 from edgert.models.gguf_names import GgufHeader
 
@@ -49,11 +50,11 @@ class Model:
 
 
 def open_model(path: str | os.PathLike[str]) -> Model:
-    """Opens a GGUF file, a Hugging Face folder or our own; reads headers only.
+    """Opens a GGUF file, a Hugging Face folder or our own, or ORG/NAME[:FILE] in the hub's cache; reads headers only.
 
-    Raises ModelNotFoundError, FileFormatError, UnsupportedFormatError, UnsupportedModelError or ConfigError.
+    Raises ModelNotFoundError, HubError, FileFormatError, UnsupportedFormatError, UnsupportedModelError or ConfigError.
     """
-    checkpoint = open_checkpoint(path)
+    checkpoint = open_checkpoint(resolve_model(path))
     architecture, checkpoint = _with_config(checkpoint)
     reader = ConfigReader(checkpoint.config, _config_name(checkpoint))
     config = architecture.read_config(reader)

@@ -17,7 +17,7 @@ PYTHON_LINES: list[set[str]] = [
     {"llm", "convert"},
     {"engine"},
     {"drafters", "kv", "loader", "tokenizer", "chat"},
-    {"models", "offload", "quant", "files", "device"},
+    {"models", "offload", "quant", "files", "hub", "device"},
     {"graph", "config"},
     {"_core", "errors"},
 ]
@@ -26,6 +26,7 @@ PYTHON_NARROW: dict[str, set[str]] = {
     "models": {"graph", "config", "errors"},
     "quant": {"_core", "errors"},
     "offload": {"_core", "errors"},
+    "hub": {"errors"},
     "graph": {"errors"},
     "config": {"errors"},
     "errors": set(),
@@ -39,7 +40,7 @@ PYTHON_PACKAGES: dict[str, set[str]] = {
     "tokenizers": {"tokenizer"},
     "jinja2": {"chat"},
     "safetensors": {"convert", "files"},
-    "huggingface_hub": {"files", "cli"},
+    "huggingface_hub": {"hub"},
     "typing_extensions": {"llm", "cli", "engine"},  # under TYPE_CHECKING only
 }
 OLDEST_PYTHON = (3, 10)
