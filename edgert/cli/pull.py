@@ -27,6 +27,7 @@ def pull(
     After an interruption the same command goes on where it ended. Needs huggingface_hub: pip install 'edgert[hub]'.
     HF_HOME and HF_HUB_CACHE say where the cache lies, HF_TOKEN opens what is not public, HF_ENDPOINT is another hub.
     """
+    from edgert.errors import HubError, ModelNotFoundError
     from edgert.hub import download
     from edgert.hub.names import require_name
     from edgert.hub.remote import is_offline
@@ -34,8 +35,12 @@ def pull(
 
     model = require_name(name)
     if is_offline():
-        notice("HF_HUB_OFFLINE is set: looking only in the cache")
-        print(find_cached(model))
+        try:
+            print(find_cached(model))
+        except ModelNotFoundError:
+            raise HubError(
+                f"{model}: not (wholly) in the cache, and HF_HUB_OFFLINE forbids the network; unset it to pull"
+            ) from None
         return
     try:
         with BytesProgress(f"pulling {model}") as progress:
