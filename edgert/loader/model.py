@@ -14,7 +14,6 @@ from edgert.errors import FileFormatError, OutOfMemoryError
 from edgert.files import Checkpoint, open_checkpoint
 from edgert.files.opening import open_binary, read_exactly
 from edgert.graph import Graph
-from edgert.hub import resolve_model
 from edgert.loader.weights import WeightSource, find_weights
 from edgert.models.gguf_names import GgufHeader
 
@@ -54,7 +53,7 @@ def open_model(path: str | os.PathLike[str]) -> Model:
 
     Raises ModelNotFoundError, HubError, FileFormatError, UnsupportedFormatError, UnsupportedModelError or ConfigError.
     """
-    checkpoint = open_checkpoint(resolve_model(path))
+    checkpoint = open_checkpoint(path)
     architecture, checkpoint = _with_config(checkpoint)
     reader = ConfigReader(checkpoint.config, _config_name(checkpoint))
     config = architecture.read_config(reader)

@@ -91,11 +91,13 @@ def test_rm_never_deletes_behind_a_link(edgert: Run, cache: Path, tmp_path: Path
     snapshot = put(cache, "o/n", {Q4: b"x"})
     (snapshot / "m.gguf").symlink_to(precious / "m.gguf")
     (snapshot / "folder").symlink_to(precious)
+    (precious / "snapshots").mkdir()
     (cache / "models--o--linked").symlink_to(precious)
     assert edgert("rm", "o/n:m.gguf", "--yes").returncode == 1
     assert edgert("rm", "o/linked", "--yes").returncode == 1
     assert edgert("rm", "o/n", "--yes").returncode == 0
     assert (precious / "m.gguf").read_bytes() == b"x"
+    assert (precious / "snapshots").exists()
     assert not (cache / "models--o--n").exists()
 
 

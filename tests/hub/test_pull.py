@@ -3,6 +3,7 @@
 import hashlib
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -352,6 +353,45 @@ def test_two_pulls_at_once(hub: Hub, edgert: Run, cache: Path) -> None:
     assert Path(path).read_bytes() == BIG
     assert blobs(cache) == [BIG_SHA]
     assert sum("/resolve/" in request["path"] for request in hub.requests) == 1
+
+
+@pytest.mark.parametrize(("left", "is_noticed"), [(bytes(len(BIG) + 5), False), (bytes(999), True)])
+def test_a_partial_file_that_is_none(hub: Hub, pull: Run, cache: Path, left: bytes, is_noticed: bool) -> None:
+    """Too long: begun anew. Other bytes: the checksum says so, and the next pull begins anew."""
+    hub.add("org/big", {BIG_NAME: BIG})
+    partial = cache / "models--org--big" / "blobs" / f"{BIG_SHA}.incomplete"
+    partial.parent.mkdir(parents=True)
+    partial.write_bytes(left)
+    if is_noticed:
+        assert_one_line(pull("org/big"), "found checksum")
+    done = pull("org/big")
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).read_bytes() == BIG
+
+
+def test_progress_on_a_terminal(hub: Hub, cache: Path) -> None:
+    hub.add("org/big", {BIG_NAME: BIG})
+    hub.set(pause_s=0.05)
+    ours, theirs = os.openpty()
+    environment = {**os.environ, "HF_ENDPOINT": hub.url, "COLUMNS": "100"}
+    running = subprocess.Popen(
+        [*COMMAND, "pull", "org/big"], stdout=subprocess.PIPE, stderr=theirs, stdin=subprocess.DEVNULL, env=environment
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(ours, 4096)
+        except OSError:  # how Linux says that nobody writes any more
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(ours)
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 0, shown
+    assert re.search(rb"pulling org/big: \d+ %.* s left", shown), shown
+    assert out.decode().endswith(f"/{BIG_NAME}\n")
 
 
 def test_a_new_commit_takes_only_what_changed(hub: Hub, pull: Run, cache: Path) -> None:
