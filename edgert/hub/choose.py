@@ -25,6 +25,7 @@ BESIDE = (
     "tokenizer.model",
     "chat_template.jinja",
     "chat_template.json",
+    "SHA256SUMS",
 )
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 _PIECE = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
