@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from edgert.cli import options
-from edgert.cli.terminal import notice
+from edgert.cli.terminal import notice, size
 
 if TYPE_CHECKING:
     from edgert.hub.cache import CachedFile, CachedRepo
@@ -45,7 +45,7 @@ def list_models(as_json: options.Json = False) -> None:
         return
     for line in table(rows, time.time()):
         print(line)
-    notice(f"{len(rows)} models, {_size(sum(row.bytes for row in rows))} in {cache}")
+    notice(f"{len(rows)} models, {size(sum(row.bytes for row in rows))} in {cache}")
 
 
 def model_rows(repo: CachedRepo) -> list[ListRow]:
@@ -80,7 +80,7 @@ def table(rows: list[ListRow], now_s: float) -> list[str]:
         return []
     lines = [("FORMAT", "FILES", "SIZE", "USED", "NAME")]
     lines += [
-        (row.format, str(len(row.files)), _size(row.bytes), _age(now_s - row.used) if row.used else "-", row.name)
+        (row.format, str(len(row.files)), size(row.bytes), _age(now_s - row.used) if row.used else "-", row.name)
         for row in rows
     ]
     widths = [max(len(line[column]) for line in lines) for column in range(4)]
@@ -101,10 +101,6 @@ def _row(name: str, kind: str, files: list[CachedFile]) -> ListRow:
         used=int(max(file.used_s for file in files)),
         path=str(path),
     )
-
-
-def _size(num_bytes: int) -> str:
-    return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 10**9 else f"{num_bytes / 1e6:.1f} MB"
 
 
 def _age(seconds: float) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from edgert.cli.terminal import BytesProgress, notice
+from edgert.cli.terminal import BytesProgress, notice, size
 
 
 def pull(
@@ -49,6 +49,6 @@ def pull(
         notice(f"stopped; what came is kept: edgert pull {model} goes on from there")
         raise
     files = ", ".join(path.name for path in pulled.files)
-    notice(f"{files}: {pulled.num_bytes / 1e6:.1f} MB, {pulled.fetched_bytes / 1e6:.1f} MB of them downloaded now")
+    notice(f"{files}: {size(pulled.num_bytes)}, {size(pulled.fetched_bytes)} of them downloaded now")
     notice(f'run it: edgert run {model} "Hello"')
     print(pulled.path)

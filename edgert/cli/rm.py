@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edgert.cli.terminal import notice
+from edgert.cli.terminal import notice, size
 from edgert.errors import UsageError
 
 
@@ -28,14 +28,14 @@ def rm(
 
     model = require_name(name)
     removal = plan_removal(model)
-    size = f"{removal.num_bytes / 1e6:.1f} MB"
+    freed = size(removal.num_bytes)
     if not yes:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise UsageError(f"rm: found no terminal to ask for leave to delete {model} ({size}), expected --yes")
-        sys.stderr.write(f"delete {model} ({size})? [y/N] ")
+            raise UsageError(f"rm: found no terminal to ask for leave to delete {model} ({freed}), expected --yes")
+        sys.stderr.write(f"delete {model} ({freed})? [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             notice("nothing was deleted")
             return
     remove(removal)
-    notice(f"deleted {model}: {size} are free again")
+    notice(f"deleted {model}: {freed} are free again")
