@@ -29,9 +29,9 @@ def pull(
     """
     from edgert.errors import HubError, ModelNotFoundError
     from edgert.hub import download
+    from edgert.hub.lookup import find_cached
     from edgert.hub.names import require_name
     from edgert.hub.remote import is_offline
-    from edgert.hub.resolve import find_cached
 
     model = require_name(name)
     if is_offline():

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from edgert.errors import HubError
+from edgert.errors import HubError, ModelNotFoundError
 from edgert.hub.names import HubName, printable
 
 CONFIG = "config.json"
@@ -31,6 +31,7 @@ _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 _PIECE = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _LISTED = 12
+_MAX_PIECES = 1024  # a name may claim any number of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,8 @@ def choose_files(name: HubName, sizes: Mapping[str, int]) -> Choice:
     """The model that `name` means among the files of its repository, file name -> bytes.
 
     A FILE is the whole name of a file, or a word in the names of GGUF files such as q4_k_m. Without a FILE: config.json
-    and the safetensors files of the top folder, else the only GGUF model. Raises HubError where that is none, or
-    several.
+    and the safetensors files of the top folder, else the only GGUF model. Raises
+    ModelNotFoundError where that is none, HubError where it is several.
     """
     ggufs = gguf_models(sizes)
     if name.file is None:
@@ -71,7 +72,7 @@ def gguf_models(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
         if not file.lower().endswith(".gguf"):
             continue
         piece = _PIECE.fullmatch(file)
-        if piece is None:
+        if piece is None or int(piece[3]) > _MAX_PIECES:
             models[file] = (file,)
         elif int(piece[2]) == 1:
             end = file[len(piece[1]) + 6 :]
@@ -85,7 +86,9 @@ def _named(name: HubName, file: str, sizes: Mapping[str, int], ggufs: Mapping[st
             return _whole(name, files, sizes, entry)
     if file.endswith(".safetensors"):
         return Choice((*_beside(sizes), file), file)
-    raise HubError(f"{name}: found no model in this file, expected .gguf or .safetensors; other files are not taken")
+    raise ModelNotFoundError(
+        f"{name}: found no model in this file, expected .gguf or .safetensors; other files are not taken"
+    )
 
 
 def _only(
@@ -95,21 +98,26 @@ def _only(
         entry, files = next(iter(models.items()))
         return _whole(name, files, sizes, entry)
     if models:
-        rows = [f"{entry} ({_gigabytes(sum(sizes.get(f, 0) for f in files))})" for entry, files in models.items()]
+        rows = [
+            f"{printable(entry)} ({_gigabytes(sum(sizes.get(f, 0) for f in files))})" for entry, files in models.items()
+        ]
         more = f" and {len(rows) - _LISTED} more" if len(rows) > _LISTED else ""
-        raise HubError(f"{name}: found {', '.join(rows[:_LISTED])}{more}, {expected}; name one as {name.repo}:FILE")
+        message = f"{name}: found {', '.join(rows[:_LISTED])}{more}, {expected}; name one as {name.repo}:FILE"
+        raise HubError(message) if is_found else ModelNotFoundError(message)
     if any(file.endswith(_PICKLES) for file in sizes):
-        raise HubError(
+        raise ModelNotFoundError(
             f"{name}: found only PyTorch pickles, expected safetensors or GGUF; a pickle can run code when it is "
             "opened: look for another upload of the model"
         )
-    raise HubError(f"{name}: found {_some(sizes)}, expected safetensors with config.json, or GGUF; take another one")
+    raise ModelNotFoundError(
+        f"{name}: found {_some(sizes)}, expected safetensors with config.json, or GGUF; take another one"
+    )
 
 
 def _whole(name: HubName, files: tuple[str, ...], sizes: Mapping[str, int], entry: str) -> Choice:
     missing = [file for file in files if file not in sizes]
     if missing:
-        raise HubError(
+        raise ModelNotFoundError(
             f"{name}: found {len(files) - len(missing)} of the {len(files)} files of {entry}, expected all; "
             f"{missing[0]} is missing"
         )

@@ -39,7 +39,8 @@ class Pulled:
 def pull(name: HubName, *, revision: str = "main", progress: Progress | None = None) -> Pulled:
     """Downloads what of a model is not in the cache yet. progress(done_bytes, total_bytes), of what is missing.
 
-    After an interruption the next call goes on where this one ended. Raises HubError.
+    After an interruption the next call goes on where this one ended. Raises HubError, or ModelNotFoundError where the
+    repository holds no such model.
     """
     if not is_safe_path(revision) or revision.startswith("-"):
         raise HubError(f"--revision: found {printable(revision)!r}, expected a branch, a tag or a commit")

@@ -26,7 +26,7 @@ class Removal:
 def plan_removal(name: HubName) -> Removal:
     """All revisions of a repository, or of one file of it (all pieces of a split one).
 
-    Raises ModelNotFoundError for what the cache does not hold, HubError for a FILE that it does not hold.
+    Raises ModelNotFoundError for what the cache does not hold, HubError for a FILE that means several models.
     """
     cache = cache_folder()
     repo = read_repo(cache, name.repo)

@@ -2,15 +2,17 @@
 
 import hashlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from edgert.errors import HubError, ModelNotFoundError
-from edgert.hub import parse_name, resolve_model
+from edgert.hub import resolve_model
 from edgert.hub.cache import cache_folder
 from edgert.hub.choose import choose_files
-from edgert.hub.names import HubName, is_safe_path
+from edgert.hub.names import HubName, is_safe_path, parse_name
 
 Q4, Q8 = "m-Q4_K_M.gguf", "m-Q8_0.gguf"
 PARTS = tuple(f"BF16/m-BF16-{n:05}-of-00003.gguf" for n in (1, 2, 3))
@@ -84,6 +86,11 @@ def test_which_files_a_name_means(
         assert (choice.files, choice.entry) == expected
 
 
+def test_a_name_that_claims_many_pieces_is_one_file() -> None:
+    name = "m-00001-of-99999.gguf"
+    assert choose_files(HubName("o/n"), {name: 1}).files == (name,)
+
+
 def test_shards_come_with_their_index() -> None:
     shards = [f"model-{n:05}-of-00002.safetensors" for n in (1, 2)]
     listed = ["config.json", "model.safetensors.index.json", *shards, "consolidated-00001-of-00001.safetensors"]
@@ -107,7 +114,7 @@ def test_shards_come_with_their_index() -> None:
     ],
 )
 def test_what_cannot_be_chosen(file: "str | None", listed: tuple[str, ...], message: str) -> None:
-    with pytest.raises(HubError) as error:
+    with pytest.raises((HubError, ModelNotFoundError)) as error:
         choose_files(HubName("o/n", file), dict.fromkeys(listed, 1))
     assert message in str(error.value)
 
@@ -162,6 +169,24 @@ def test_main_goes_before_newer_revisions(cache: Path) -> None:
     put(cache, "o/n", {Q4: b"2", Q8: b"3"}, revision="b" * 40, ref=None)
     assert resolve_model(f"o/n:{Q4}") == main / Q4
     assert resolve_model(f"o/n:{Q8}").parent.name == "b" * 40
+
+
+def test_several_models_are_no_reason_to_take_an_older_revision(cache: Path) -> None:
+    put(cache, "o/n", {Q4: b"2", Q8: b"3"})
+    put(cache, "o/n", {Q4: b"1"}, revision="b" * 40, ref=None)
+    with pytest.raises(HubError, match=r"expected one model; name one as o/n:FILE$"):
+        resolve_model("o/n")
+
+
+def test_a_path_that_is_there_costs_no_imports(cache: Path) -> None:
+    code = (
+        "import sys, edgert.files\n"
+        "try: edgert.files.open_checkpoint('.')\n"
+        "except edgert.EdgertError as error: print('no GGUF file' in str(error))\n"
+        "print([m for m in sys.modules if m.startswith(('edgert.hub.', 'huggingface_hub'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=cache.parents[1])
+    assert done.stdout.splitlines() == ["True", "[]"], done.stderr
 
 
 def test_what_the_cache_lacks(cache: Path) -> None:

@@ -1,32 +1,19 @@
-"""What a user means by MODEL: a path, or a name that the cache knows. No network, no huggingface_hub."""
+"""Where a model lies in the cache, by its name. No network, no huggingface_hub."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
-from edgert.errors import HubError, ModelNotFoundError
+from edgert.errors import ModelNotFoundError
 from edgert.hub.cache import CachedRepo, Snapshot, cache_folder, read_repo
 from edgert.hub.choose import INDEX, Choice, choose_files
-from edgert.hub.names import HubName, parse_name
-
-
-def resolve_model(model: str | os.PathLike[str]) -> Path:
-    """The path to open. What exists is taken as it is; else ORG/NAME[:FILE] is looked up in the cache.
-
-    What is neither is returned as it is too: opening it says what is wrong. Raises ModelNotFoundError for a name that
-    the cache does not hold, or not wholly; HubError for a name that fits several models.
-    """
-    path = Path(model)
-    name = parse_name(os.fspath(model))
-    if name is None or os.path.lexists(path):
-        return path
-    return find_cached(name)
+from edgert.hub.names import HubName
 
 
 def find_cached(name: HubName) -> Path:
-    """As resolve_model, for a name."""
+    """The path to open. Raises ModelNotFoundError for what the cache does not hold, or not wholly; HubError for a name
+    that fits several models."""
     cache = cache_folder()
     repo = read_repo(cache, name.repo)
     if repo is None or not any(snapshot.files for snapshot in repo.snapshots):
@@ -44,11 +31,11 @@ def find_cached(name: HubName) -> Path:
 
 def _chosen(name: HubName, repo: CachedRepo) -> tuple[Snapshot, Choice]:
     """The first snapshot that holds the model."""
-    first: HubError | None = None
+    first: ModelNotFoundError | None = None
     for snapshot in repo.snapshots:
         try:
             return snapshot, choose_files(name, snapshot.sizes)
-        except HubError as error:
+        except ModelNotFoundError as error:
             first = first or error
     raise ModelNotFoundError(f"{first} (looked in {repo.path}); or run: edgert pull {name}")
 
