@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 from hub.conftest import Hub
 
+from edgert.models import ARCHITECTURES
+from edgert.quant import format as formats
+
 from .placeholders import read_weights, write_folder, write_gguf
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -136,6 +139,13 @@ def test_what_is_not_run_is_there() -> None:
     code = "\n".join(block.code for path in DOCUMENTS for block in blocks_of(path.read_text(encoding="utf-8")))
     assert [part for part in NOT_RUN if part not in code] == []
     assert [name for name in RUN_BY_OTHERS if not blocks_of((ROOT / name).read_text(encoding="utf-8"))] == []
+
+
+def test_the_pages_name_every_architecture_and_format() -> None:
+    models = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    assert [name for name in ARCHITECTURES if f"`{name}`" not in models] == []
+    chosen = (ROOT / "docs" / "choosing-a-format.md").read_text(encoding="utf-8")
+    assert [name for name in formats.names() if f"`{name}`" not in chosen and name != "f32"] == []
 
 
 def test_the_examples_stand_in_the_page_as_they_are() -> None:
