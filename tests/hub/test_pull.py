@@ -1,5 +1,6 @@
 """`edgert pull` in a process of its own, from a hub in another."""
 
+import fcntl
 import hashlib
 import os
 import random
@@ -8,8 +9,10 @@ import shutil
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from pathlib import Path
@@ -373,7 +376,8 @@ def test_progress_on_a_terminal(hub: Hub, cache: Path) -> None:
     hub.add("org/big", {BIG_NAME: BIG})
     hub.set(pause_s=0.05)
     ours, theirs = os.openpty()
-    environment = {**os.environ, "HF_ENDPOINT": hub.url, "COLUMNS": "100"}
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 100, 0, 0))
+    environment = {**os.environ, "HF_ENDPOINT": hub.url}
     running = subprocess.Popen(
         [*COMMAND, "pull", "org/big"], stdout=subprocess.PIPE, stderr=theirs, stdin=subprocess.DEVNULL, env=environment
     )
