@@ -24,7 +24,7 @@ def pull(
       edgert pull ORG/NAME
       edgert pull ORG/NAME-GGUF:q4_k_m
 
-    After an interruption the same command goes on where it ended. Needs huggingface_hub: pip install 'edgert[hub]'.
+    After an interruption the same command goes on where it ended. Needs the extra [hub]: huggingface_hub.
     HF_HOME and HF_HUB_CACHE say where the cache lies, HF_TOKEN opens what is not public, HF_ENDPOINT is another hub.
     """
     from edgert.errors import HubError, ModelNotFoundError

@@ -107,7 +107,7 @@ def _import_hub() -> Any:
             import_module(f"huggingface_hub.{part}")
     except ImportError as error:
         raise HubError(
-            f"huggingface_hub: not found ({error.name}), edgert pull needs it; run: pip install 'edgert[hub]'"
+            f"huggingface_hub: not found ({error.name}), edgert pull needs it; run: pip install 'huggingface_hub>=1.0'"
         ) from None
     hub.constants.DOWNLOAD_CHUNK_SIZE = _CHUNK_BYTES
     return hub
