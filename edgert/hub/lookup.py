@@ -10,6 +10,8 @@ from edgert.hub.cache import CachedRepo, Snapshot, cache_folder, read_repo
 from edgert.hub.choose import INDEX, Choice, choose_files
 from edgert.hub.names import HubName
 
+_MAX_INDEX_BYTES = 64 << 20
+
 
 def find_cached(name: HubName) -> Path:
     """The path to open. Raises ModelNotFoundError for what the cache does not hold, or not wholly; HubError for a name
@@ -42,8 +44,8 @@ def _chosen(name: HubName, repo: CachedRepo) -> tuple[Snapshot, Choice]:
 
 def _missing(snapshot: Snapshot, choice: Choice) -> str | None:
     """A shard that the index names and the cache lacks, as after an interrupted download."""
-    if INDEX not in choice.files:
-        return None
+    if INDEX not in choice.files or snapshot.sizes[INDEX] > _MAX_INDEX_BYTES:
+        return None  # where it is too large, opening it says so
     try:
         named = json.loads((snapshot.path / INDEX).read_bytes())["weight_map"].values()
         return next((str(file) for file in sorted(set(named)) if file not in snapshot.sizes), None)
