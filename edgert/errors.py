@@ -61,5 +61,9 @@ class OutputError(EdgertError):
     """stdout is closed, full, or has lost its reader."""
 
 
+class HubError(EdgertError):
+    """The hub, the way to it or its cache does not give what was asked for."""
+
+
 class UsageError(EdgertError, ValueError):
     """An argument of the Python API or the command line is out of range."""

@@ -16,6 +16,9 @@ COMMANDS = {
     "run": "edgert.cli.run:run",
     "chat": "edgert.cli.chat:chat",
     "show": "edgert.cli.show:show",
+    "pull": "edgert.cli.pull:pull",
+    "list": "edgert.cli.list:list_models",
+    "rm": "edgert.cli.rm:rm",
     "convert": "edgert.cli.convert:convert",
     "bench": "edgert.cli.bench:bench",
     "doctor": "edgert.cli.doctor:doctor",
@@ -29,6 +32,7 @@ edgert runs large language models on this machine. To begin:
   edgert run "Tell me a story about a cat."   answer with the small model that comes along
   edgert chat model.gguf                      talk with a model of your own
   edgert show model.gguf                      what a model is, and whether it fits the memory
+  edgert pull ORG/NAME-GGUF:q4_k_m            download one; then: edgert chat ORG/NAME-GGUF:q4_k_m
   edgert convert FOLDER llama-p4 -q p4        make a model smaller: 4 bits a weight
   edgert doctor                               what this machine is, and how fast
 

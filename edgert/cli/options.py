@@ -18,9 +18,9 @@ from edgert.errors import UsageError
 # What a model's generation_config.json may recommend.
 RECOMMENDED = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty")
 
-_MODEL_HELP = "GGUF file, Hugging Face folder or edgert folder."
+_MODEL_HELP = "GGUF file, Hugging Face folder, edgert folder, or ORG/NAME[:FILE] that was pulled."
 ModelArgument: TypeAlias = Annotated[str | None, typer.Argument(metavar="MODEL", help=_MODEL_HELP)]
-Model: TypeAlias = Annotated[str | None, typer.Option("-m", "--model", metavar="PATH", help=_MODEL_HELP)]
+Model: TypeAlias = Annotated[str | None, typer.Option("-m", "--model", metavar="MODEL", help=_MODEL_HELP)]
 Prompt: TypeAlias = Annotated[str | None, typer.Option("-p", "--prompt", metavar="TEXT", help="The prompt.")]
 System: TypeAlias = Annotated[
     str | None, typer.Option("--system", metavar="TEXT", help="What the model is told first.")

@@ -97,10 +97,15 @@ class BytesProgress(StatusLine):
         if not done or not total:
             return f"{self._title} ..."
         rate = done / elapsed_s
-        return (
-            f"{self._title}: {100 * done // total} %, {done / 1e9:.2f} of {total / 1e9:.2f} GB, {rate / 1e9:.2f} GB/s, "
-            f"{max(0, round((total - done) / rate))} s left"
-        )
+        left_s = max(0, round((total - done) / rate))
+        left = f"{left_s} s" if left_s < 120 else f"{left_s // 60} min"
+        amount = f"{done / 1e9:.2f} of {total / 1e9:.2f} GB" if total >= 10**9 else f"{done / 1e6:.1f} of {size(total)}"
+        return f"{self._title}: {100 * done // total} %, {amount}, {size(round(rate))}/s, {left} left"
+
+
+def size(num_bytes: int) -> str:
+    """A number of bytes for a person."""
+    return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 10**9 else f"{num_bytes / 1e6:.1f} MB"
 
 
 def show_timings(timings: Timings) -> None:

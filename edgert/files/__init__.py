@@ -13,6 +13,7 @@ from edgert.files.gguf_split import open_gguf_files
 from edgert.files.huggingface import CONFIG, open_folder, pickle_error
 from edgert.files.opening import file_mode, os_errors, read_start
 from edgert.files.safetensors import is_safetensors
+from edgert.hub import resolve_model
 
 __all__ = ["Checkpoint", "Kind", "Part", "TensorEntry", "open_checkpoint"]
 
@@ -20,12 +21,13 @@ _ZIP, _PICKLE, _LFS = b"PK\x03\x04", (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Opens a GGUF file, a model folder, or a safetensors file inside a model folder; reads headers only.
+    """Opens a model and reads its headers: a GGUF file, a folder, a safetensors file in one, or ORG/NAME[:FILE] in the
+    cache of the hub.
 
     A GGUF file that holds only a vocabulary opens too: it has no tensors.
-    Raises ModelNotFoundError, FileFormatError, UnsupportedFormatError or OutOfMemoryError.
+    Raises ModelNotFoundError, HubError, FileFormatError, UnsupportedFormatError or OutOfMemoryError.
     """
-    place = Path(path)
+    place = resolve_model(path)
     try:
         return _open(place)
     except MemoryError:

@@ -50,9 +50,9 @@ class Model:
 
 
 def open_model(path: str | os.PathLike[str]) -> Model:
-    """Opens a GGUF file, a Hugging Face folder or our own; reads headers only.
+    """Opens a GGUF file, a Hugging Face folder or our own, or ORG/NAME[:FILE] in the hub's cache; reads headers only.
 
-    Raises ModelNotFoundError, FileFormatError, UnsupportedFormatError, UnsupportedModelError or ConfigError.
+    Raises ModelNotFoundError, HubError, FileFormatError, UnsupportedFormatError, UnsupportedModelError or ConfigError.
     """
     checkpoint = open_checkpoint(path)
     architecture, checkpoint = _with_config(checkpoint)

@@ -6,13 +6,13 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from edgert.errors import TokenizerError
 from edgert.files.checkpoint import Checkpoint
 from edgert.files.gguf import is_gguf, open_gguf
 from edgert.files.opening import file_mode, read_start
+from edgert.hub import resolve_model
 from edgert.tokenizer.huggingface import from_folder, from_tokenizer_json
 from edgert.tokenizer.tokenizer import Tokenizer
 
@@ -26,7 +26,7 @@ def load(source: Checkpoint | str | os.PathLike[str]) -> Tokenizer | None:
         if source.kind == "gguf":
             return _from_gguf(source.metadata, str(source.path))
         return from_folder(source.path if source.path.is_dir() else source.path.parent)
-    path = Path(source)
+    path = resolve_model(source)
     if stat.S_ISDIR(file_mode(path)):
         return from_folder(path)
     start = read_start(path, 4)

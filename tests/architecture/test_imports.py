@@ -18,7 +18,7 @@ PYTHON_LINES: list[set[str]] = [
     {"engine"},
     {"drafters", "kv", "loader", "tokenizer", "chat"},
     {"models", "offload", "quant", "files", "device"},
-    {"graph", "config"},
+    {"graph", "config", "hub"},
     {"_core", "errors"},
 ]
 # Units that may import less than the lines allow.
@@ -26,6 +26,7 @@ PYTHON_NARROW: dict[str, set[str]] = {
     "models": {"graph", "config", "errors"},
     "quant": {"_core", "errors"},
     "offload": {"_core", "errors"},
+    "hub": {"errors"},
     "graph": {"errors"},
     "config": {"errors"},
     "errors": set(),
@@ -40,7 +41,7 @@ PYTHON_PACKAGES: dict[str, set[str]] = {
     "tokenizers": {"tokenizer"},
     "jinja2": {"chat"},
     "safetensors": {"convert", "files"},
-    "huggingface_hub": {"files", "cli"},
+    "huggingface_hub": {"hub"},
     "typing_extensions": {"llm", "cli", "engine"},  # under TYPE_CHECKING only
 }
 OLDEST_PYTHON = (3, 10)

@@ -27,12 +27,6 @@ def test_the_first_command_prints_what_the_readme_shows(tmp_path: Path) -> None:
     assert (run.stderr + run.stdout).strip() == code_blocks("text")[0].strip()
 
 
-def test_the_python_example_runs_with_the_bundled_model(tmp_path: Path) -> None:
-    example = code_blocks("python")[0].replace('edgert.load("model.gguf")', "edgert.load()")
-    run = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, cwd=tmp_path)
-    assert run.returncode == 0, run.stderr
-
-
 def test_every_command_of_the_program_is_in_the_readme(tmp_path: Path) -> None:
     run = run_edgert(["--help"], tmp_path)
     commands = re.findall(r"^  (\w+) {2,}[A-Z]", run.stdout.partition("Commands:")[2], re.MULTILINE)

@@ -20,9 +20,7 @@ HELP = "/help shows the commands. Ctrl-C stops an answer, Ctrl-D leaves."
 
 def chat(
     call: typer.Context,
-    path: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help="GGUF file, Hugging Face folder or edgert folder.")
-    ] = None,
+    path: options.ModelArgument = None,
     model: options.Model = None,
     max_tokens: options.MaxTokens = None,
     temperature: options.Temperature = None,
