@@ -2,7 +2,7 @@
 program wrote them.
 
 Runs in an environment with gguf, llama-cpp-python and numpy:
-    python benchmarks/make_gguf.py MODEL_FOLDER OUT_FOLDER --types f32 f16 q8_0 q4_0 q4_k q6_k
+    python benchmarks/make_gguf.py MODEL_FOLDER OUT_FOLDER --types f32 f16 q8_0 q5_1 q2_k q6_k
 A .gguf file in float32 may stand in the place of MODEL_FOLDER: then it is quantised only.
 --dequantised writes beside each quantised file x.gguf a file x-as-f32.gguf with the same weights in float32.
 """
@@ -37,7 +37,10 @@ MIXTRAL_NAMES = {
     ".w2.weight": ".down_proj.weight",
     ".w3.weight": ".up_proj.weight",
 }
-FILE_TYPES = {"f16": "F16", "q8_0": "Q8_0", "q4_0": "Q4_0", "q4_k": "Q4_K_S", "q6_k": "Q6_K"}
+FILE_TYPES = {
+    "f16": "F16", "q8_0": "Q8_0", "q4_0": "Q4_0", "q4_1": "Q4_1", "q5_0": "Q5_0", "q5_1": "Q5_1", "q2_k": "Q2_K",
+    "q3_k": "Q3_K_S", "q4_k": "Q4_K_S", "q5_k": "Q5_K_S", "q6_k": "Q6_K",
+}  # fmt: skip
 
 
 def read_tensors(folder: Path) -> dict[str, NDArray[np.float32]]:

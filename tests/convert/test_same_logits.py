@@ -28,7 +28,9 @@ def test_floats_give_the_same_bits(make_folder, tmp_path, config, dtype):
     assert np.array_equal(logits(source.path), logits(tmp_path / "out"))
 
 
-@pytest.mark.parametrize("kind", ["f16", "q8_0", "q4_0", "q4_k", "q6_k"])
+@pytest.mark.parametrize(
+    "kind", ["f16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"]
+)
 def test_blocks_of_a_gguf_file_give_the_same_bits(make_gguf, tmp_path, kind):
     path, _ = make_gguf(kind)
     convert(path, tmp_path / "out")

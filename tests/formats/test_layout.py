@@ -11,7 +11,7 @@ from edgert.errors import UnsupportedFormatError
 from edgert.quant import format as formats
 from edgert.quant.layout import from_quads, pack_bits, to_quads, unpack_bits
 
-PACKED = ["q8_0", "q4_0", "q4_k", "q6_k", "p2", "p3", "p4", "p8"]
+PACKED = [name for name in formats.names() if not formats.get(name).spec.is_float]
 
 
 def code_bits(part: np.ndarray, bits: int, row: int, col: int, groups: int) -> int:
@@ -116,10 +116,13 @@ def test_quads_and_bits_are_inverse(bits, rows, cols, seed):
 
 
 def test_bits_a_weight_are_those_of_the_docs():
-    expected = {"p2": 2.25, "p3": 3.25, "p4": 4.25, "p8": 8.25, "q8_0": 8.5, "q4_0": 4.5, "q4_k": 4.625, "q6_k": 6.5625}
+    expected = {
+        "p2": 2.25, "p3": 3.25, "p4": 4.25, "p8": 8.25, "q8_0": 8.5, "q4_0": 4.5, "q4_1": 5.0, "q5_0": 5.5, "q5_1": 6.0,
+        "q2_k": 2.625, "q3_k": 3.5625, "q4_k": 4.625, "q5_k": 5.625, "q6_k": 6.5625,
+    }  # fmt: skip
     assert {name: formats.get(name).spec.bits for name in expected} == expected
 
 
 def test_an_unknown_format_is_named():
-    with pytest.raises(UnsupportedFormatError, match=r"'q5_k'.*q4_k"):
-        formats.get("q5_k")
+    with pytest.raises(UnsupportedFormatError, match=r"'iq4_nl'.*q4_k"):
+        formats.get("iq4_nl")
