@@ -67,6 +67,36 @@ def test_bytes_and_nibbles_lie_where_the_docs_say(rng, random_matrix):
             assert six == q6.codes[row, col]
 
 
+@pytest.mark.parametrize("name", ["q5_0", "q5_1", "q5_k", "q3_k"])
+def test_the_last_bit_lies_in_a_plane(name, rng, random_matrix):
+    rows, cols, groups = 20, 256, 4
+    matrix = random_matrix(name, rows, cols, rng)
+    *_, upper, plane = formats.get(name).pack(matrix)
+    upper_bits = 2 if name == "q3_k" else 4
+    for row in range(rows):
+        for col in range(0, cols, 3):
+            q = 2 * code_bits(upper, upper_bits, row, col, groups) + code_bits(plane, 1, row, col, groups)
+            assert q == matrix.codes[row, col]
+
+
+def test_minima_and_halves_of_bytes_lie_where_the_docs_say(rng, random_matrix):
+    rows, cols, groups = 20, 512, 8
+    q4 = random_matrix("q4_1", rows, cols, rng)
+    q2 = random_matrix("q2_k", rows, cols, rng)
+    q3 = random_matrix("q3_k", rows, cols, rng)
+    minimum = formats.get("q4_1").pack(q4)[1].view(np.float16).reshape(2, groups, 2, 16)
+    super2, sub2, field = formats.get("q2_k").pack(q2)
+    sub3 = formats.get("q3_k").pack(q3)[1].view(np.int8).reshape(2, groups, 4, 16)
+    for row in range(rows):
+        strip, lane = divmod(row, 16)
+        assert np.array_equal(minimum[strip, :, :, lane].ravel(), q4.scales[1][row])
+        assert np.array_equal(super2.view(np.float16).reshape(2, 2, 2, 16)[strip, :, 1, lane], q2.scales[1][row])
+        both = sub2.reshape(2, groups, 4, 16)[strip, :, :, lane].ravel()
+        assert np.array_equal(both, q2.scales[2][row] + 16 * q2.scales[3][row])
+        assert np.array_equal(sub3[strip, :, :, lane].ravel(), q3.scales[1][row])
+        assert all(code_bits(field, 2, row, col, groups) == q2.codes[row, col] for col in range(0, cols, 5))
+
+
 def test_scales_lie_where_the_docs_say(rng, random_matrix):
     rows, cols, groups, supers = 20, 512, 8, 2
     q8 = random_matrix("q8_0", rows, cols, rng)
