@@ -22,6 +22,20 @@ constexpr int count_sums(const int (&down)[kPieces], int piece_bits) {
   }
   return count;
 }
+// The largest sum of codes that one vector adds up in one place, of all sums.
+template <int kPieces>
+constexpr int largest_sum(const int (&down)[kPieces], int piece_bits) {
+  int largest = 0;
+  for (int place = 0; place < kPieces; ++place) {
+    int sum = 0;
+    for (int i = 0; i < kPieces; ++i) {
+      const int up = piece_bits * i - down[i];
+      if (up == piece_bits * place) sum += ((1 << piece_bits) - 1) << up;
+    }
+    if (sum > largest) largest = sum;
+  }
+  return largest;
+}
 constexpr int kFieldSums = count_sums(kFieldDown, 2), kPlaneSums = count_sums(kPlaneDown, 1);
 
 // Two bits of every byte, times the quad that they are codes of.
@@ -41,6 +55,7 @@ static inline void add_field_vector(DotSum (&sums)[kFieldSums], Bytes v, const s
 }
 
 static inline DotSum field_dot(const std::uint8_t* part, const std::int8_t* x) {
+  static_assert(4 * largest_sum(kFieldDown, 2) <= kDotCapacity);
   DotSum sums[kFieldSums];
   for (DotSum& sum : sums) sum = no_sum();
   EDGERT_UNROLL
@@ -57,6 +72,7 @@ static inline void add_plane_bit(DotSum (&sums)[kPlaneSums], Bytes v, const std:
 // kVectors vectors of a plane, 32 columns each.
 template <int kVectors>
 static inline DotSum plane_dot(const std::uint8_t* part, const std::int8_t* x) {
+  static_assert(kVectors * largest_sum(kPlaneDown, 1) <= kDotCapacity);
   DotSum sums[kPlaneSums];
   for (DotSum& sum : sums) sum = no_sum();
   EDGERT_UNROLL
