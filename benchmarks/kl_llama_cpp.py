@@ -18,7 +18,10 @@ import numpy as np
 from _common import markdown_table, report, run_child
 from numpy.typing import NDArray
 
-TYPES = ["f32", "f16", "q8_0", "q4_0", "q4_k", "q6_k"]
+TYPES = [
+    "f32", "f16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q2_k_m", "q3_k_l",
+    "q4_k_m", "q5_k_m",
+]  # fmt: skip
 F32_LIMIT = 1e-6
 RATIO_LIMIT = 1.1
 
@@ -98,7 +101,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=2000)
     parser.add_argument("--window", type=int, default=500)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--skip", nargs="*", default=["stories260K-q4_k", "stories260K-q6_k"],
+    parser.add_argument("--skip", nargs="*", default=[f"stories260K-{kind}" for kind in TYPES if "_k" in kind],
                         help="NAME-TYPE whose columns do not fit the type, so that llama.cpp took another")  # fmt: skip
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

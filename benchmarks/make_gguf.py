@@ -2,7 +2,7 @@
 program wrote them.
 
 Runs in an environment with gguf, llama-cpp-python and numpy:
-    python benchmarks/make_gguf.py MODEL_FOLDER OUT_FOLDER --types f32 f16 q8_0 q4_0 q4_k q6_k
+    python benchmarks/make_gguf.py MODEL_FOLDER OUT_FOLDER --types f32 f16 q8_0 q5_1 q2_k q6_k
 A .gguf file in float32 may stand in the place of MODEL_FOLDER: then it is quantised only.
 --dequantised writes beside each quantised file x.gguf a file x-as-f32.gguf with the same weights in float32.
 """
@@ -18,7 +18,12 @@ import numpy as np
 from gguf_architectures import ARCHITECTURES, add_config, gguf_tensors
 from numpy.typing import NDArray
 
-FILE_TYPES = {"f16": "F16", "q8_0": "Q8_0", "q4_0": "Q4_0", "q4_k": "Q4_K_S", "q6_k": "Q6_K"}
+FILE_TYPES = {
+    "f16": "F16", "q8_0": "Q8_0", "q4_0": "Q4_0", "q4_1": "Q4_1", "q5_0": "Q5_0", "q5_1": "Q5_1", "q2_k": "Q2_K",
+    "q3_k": "Q3_K_S", "q4_k": "Q4_K_S", "q5_k": "Q5_K_S", "q6_k": "Q6_K",
+}  # fmt: skip
+# Files in which llama.cpp gives some tensors more bits; our q2_k_m is what it calls Q2_K.
+MIXES = {"q2_k_m": "Q2_K", "q3_k_l": "Q3_K_L", "q4_k_m": "Q4_K_M", "q5_k_m": "Q5_K_M"}
 
 
 def read_tensors(folder: Path) -> dict[str, NDArray[np.float32]]:
@@ -127,12 +132,12 @@ def _finish(writer: gguf.GGUFWriter) -> None:
 
 
 def quantise(source: Path, out: Path, file_type: str) -> None:
-    """Every matrix in the one type (`pure`), by llama.cpp; where the columns do not fit, it takes another type."""
+    """Every matrix in the one type (`pure`) or a mix, by llama.cpp; where columns do not fit, it takes another type."""
     import llama_cpp
 
     params = llama_cpp.llama_model_quantize_default_params()
-    params.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{FILE_TYPES[file_type]}")
-    params.pure = True
+    params.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{(FILE_TYPES | MIXES)[file_type]}")
+    params.pure = file_type in FILE_TYPES
     code = llama_cpp.llama_model_quantize(str(source).encode(), str(out).encode(), params)
     if code != 0:
         sys.exit(f"{out}: llama_model_quantize returned {code}")
@@ -142,7 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="Hugging Face folder, or a GGUF file in float32")
     parser.add_argument("out", type=Path, help="folder for NAME-TYPE.gguf")
-    parser.add_argument("--types", nargs="+", default=["f32", *FILE_TYPES], choices=["f32", *FILE_TYPES])
+    parser.add_argument("--types", nargs="+", default=["f32", *FILE_TYPES], choices=["f32", *FILE_TYPES, *MIXES])
     parser.add_argument("--dequantised", action="store_true", help="also write NAME-TYPE-as-f32.gguf")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -157,7 +162,7 @@ def main() -> None:
             write_dequantised(source, out)
         elif kind == "f16" and not is_gguf and not out.exists():
             write_float(arguments.model, out, as_f16=True)
-        elif kind in FILE_TYPES and not out.exists():
+        elif kind != "f32" and not out.exists():
             quantise(source, out, kind)
         if arguments.dequantised and kind != "f32":
             wide = arguments.out / f"{name}-{kind}-as-f32.gguf"

@@ -1,4 +1,4 @@
-"""Write a model folder of a real shape with random weights, directly in one of our formats (seconds, not minutes).
+"""Write a model folder of a real shape with random weights, directly in one of the formats (seconds, not minutes).
 
     python benchmarks/synth.py llama-1b OUT --format p4 --tokenizer FOLDER
 Shapes: llama-1b, llama-1b-8l (half of its layers), llama-8b, moe-2l and moe-8l (qwen3-30b-a3b cut to 2 or 8 layers).
@@ -20,7 +20,12 @@ import_tree()
 from edgert.quant.container import ContainerTensor, ContainerWriter, plan_container  # noqa: E402
 from edgert.quant.float_bits import float32_to_bf16  # noqa: E402
 
-FORMATS = ["p2", "p3", "p4", "p8"]
+FORMATS = ["p2", "p3", "p4", "p8", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"]
+# Of ggml's formats: the largest product of a code and a sub-scale, as far as bytes can hold them.
+LARGEST = {
+    "q8_0": 127, "q4_0": 8, "q4_1": 15, "q5_0": 16, "q5_1": 31, "q2_k": 3 * 15, "q3_k": 4 * 128, "q4_k": 15 * 255,
+    "q5_k": 31 * 255, "q6_k": 32 * 128,
+}  # fmt: skip
 POOL_BYTES = 1 << 24
 WEIGHT_DEVIATION = 0.02
 
@@ -98,9 +103,14 @@ class RandomParts:
         codes = self._rng.integers(0, 256, POOL_BYTES, np.uint8)
         if kind == "p8":
             codes[codes == 0x80] = 0x81  # the code -128 never occurs
-        deviation = 73.3 if kind == "p8" else float(np.sqrt((4 ** int(kind[1:]) - 1) / 3))
-        scales = self._rng.uniform(0.9, 1.1, POOL_BYTES // 2).astype(np.float32) * (WEIGHT_DEVIATION / deviation)
-        self._pools = {"scale": float32_to_bf16(scales).view(np.uint8)}
+        scales = self._rng.uniform(0.9, 1.1, POOL_BYTES // 2).astype(np.float32) * WEIGHT_DEVIATION
+        if kind in LARGEST:
+            halves = (scales / LARGEST[kind]).astype(np.float16).view(np.uint8)
+            minima = (scales * np.float32(-0.5)).astype(np.float16).view(np.uint8)
+            self._pools = {"scale": halves, "superscale": halves, "minimum": minima}
+        else:
+            deviation = 73.3 if kind == "p8" else float(np.sqrt((4 ** int(kind[1:]) - 1) / 3))
+            self._pools = {"scale": float32_to_bf16(scales / np.float32(deviation)).view(np.uint8)}
         self._codes = codes
 
     def part(self, name: str, num_bytes: int) -> NDArray[np.uint8]:

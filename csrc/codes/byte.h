@@ -27,13 +27,9 @@ struct ByteCodes {
   }
 
   static inline int get(const std::uint8_t* const parts[], std::int64_t g, int lane, int column) {
-    return static_cast<std::int8_t>(parts[0][1024 * g + 64 * (column / 4) + 4 * lane + column % 4]);
+    return static_cast<std::int8_t>(get_bits<8>(parts[0] + 1024 * g, lane, column));
   }
   static inline void put(std::uint8_t* const parts[], std::int64_t g, const GroupCodes& codes) {
-    for (int q = 0; q < 16; ++q) {
-      for (int lane = 0; lane < kStripRows; ++lane) {
-        put_quad(parts[0] + 1024 * g + 64 * q, lane, quad_of(codes, lane, q));
-      }
-    }
+    put_bits<8, 0>(parts[0] + 1024 * g, codes);
   }
 };

@@ -3,14 +3,34 @@
 // Codes of a group as they are packed: 16 rows x 64 columns.
 using GroupCodes = std::uint8_t[kStripRows][kGroupColumns];
 
-// The four codes of a quad of a row, and where they go in a vector of a part.
+// The four codes of a quad of a row.
 static inline std::uint32_t quad_of(const GroupCodes& codes, int lane, int quad) {
   std::uint32_t four;
   __builtin_memcpy(&four, codes[lane] + 4 * quad, 4);
   return four;
 }
-static inline void put_quad(std::uint8_t* vector, int lane, std::uint32_t four) {
-  __builtin_memcpy(vector + 4 * lane, &four, 4);
+
+// Part of a group whose codes take kBits bits: vector z holds quads z * 8 / kBits and on, the first in the lowest bits.
+template <int kBits>
+static inline int get_bits(const std::uint8_t* part, int lane, int column) {
+  constexpr int kPieces = 8 / kBits;
+  const int quad = column / 4, byte = 4 * lane + column % 4;
+  return (part[64 * (quad / kPieces) + byte] >> (kBits * (quad % kPieces))) & ((1 << kBits) - 1);
+}
+// Bits kShift to kShift + kBits - 1 of every code.
+template <int kBits, int kShift>
+static inline void put_bits(std::uint8_t* part, const GroupCodes& codes) {
+  constexpr int kPieces = 8 / kBits;
+  constexpr std::uint32_t kMask = ((1u << kBits) - 1) * 0x01010101u;
+  for (int z = 0; z < 16 / kPieces; ++z) {
+    for (int lane = 0; lane < kStripRows; ++lane) {
+      std::uint32_t pieces = 0;
+      for (int i = 0; i < kPieces; ++i) {
+        pieces |= ((quad_of(codes, lane, kPieces * z + i) >> kShift) & kMask) << (kBits * i);
+      }
+      __builtin_memcpy(part + 64 * z + 4 * lane, &pieces, 4);
+    }
+  }
 }
 
 // The exact sum of the activations that dot `d` of kDots in a group covers.

@@ -22,6 +22,20 @@ constexpr int count_sums(const int (&down)[kPieces], int piece_bits) {
   }
   return count;
 }
+// The largest sum of codes that one vector adds up in one place, of all sums.
+template <int kPieces>
+constexpr int largest_sum(const int (&down)[kPieces], int piece_bits) {
+  int largest = 0;
+  for (int place = 0; place < kPieces; ++place) {
+    int sum = 0;
+    for (int i = 0; i < kPieces; ++i) {
+      const int up = piece_bits * i - down[i];
+      if (up == piece_bits * place) sum += ((1 << piece_bits) - 1) << up;
+    }
+    if (sum > largest) largest = sum;
+  }
+  return largest;
+}
 constexpr int kFieldSums = count_sums(kFieldDown, 2), kPlaneSums = count_sums(kPlaneDown, 1);
 
 // Two bits of every byte, times the quad that they are codes of.
@@ -41,6 +55,7 @@ static inline void add_field_vector(DotSum (&sums)[kFieldSums], Bytes v, const s
 }
 
 static inline DotSum field_dot(const std::uint8_t* part, const std::int8_t* x) {
+  static_assert(4 * largest_sum(kFieldDown, 2) <= kDotCapacity);
   DotSum sums[kFieldSums];
   for (DotSum& sum : sums) sum = no_sum();
   EDGERT_UNROLL
@@ -54,11 +69,14 @@ static inline void add_plane_bit(DotSum (&sums)[kPlaneSums], Bytes v, const std:
   sums[kUp] = dot(sums[kUp], take<kDown, 1 << kUp>(v), quads + 4 * kBit);
 }
 
+// kVectors vectors of a plane, 32 columns each.
+template <int kVectors>
 static inline DotSum plane_dot(const std::uint8_t* part, const std::int8_t* x) {
+  static_assert(kVectors * largest_sum(kPlaneDown, 1) <= kDotCapacity);
   DotSum sums[kPlaneSums];
   for (DotSum& sum : sums) sum = no_sum();
   EDGERT_UNROLL
-  for (int z = 0; z < 2; ++z) {
+  for (int z = 0; z < kVectors; ++z) {
     const Bytes v = load_bytes(part + 64 * z);
     const std::int8_t* quads = x + 32 * z;
     add_plane_bit<0>(sums, v, quads);
@@ -135,36 +153,59 @@ struct FieldPlanes {
   static constexpr bool kIsSigned = false;
 
   static inline void unpack(const std::uint8_t* const parts[], std::int64_t g, Bytes (&quads)[16]) {
-    EDGERT_UNROLL
-    for (int z = 0; z < 4; ++z) unpack_pieces<kPlanes>(load_bytes(parts[0] + 256 * g + 64 * z), quads + 4 * z);
-    EDGERT_UNROLL
-    for (int z = 0; z < 2; ++z) {
-      const std::int64_t at = 128 * g + 64 * z;
-      if constexpr (kPlanes == 1) append_plane(load_bytes(parts[1] + at), quads + 8 * z);
-      if constexpr (kPlanes == 2) append_planes(pair_planes(parts[1] + at, parts[2] + at), quads + 8 * z);
-    }
+    unpack_half(parts, g, 0, quads);
+    unpack_half(parts, g, 1, quads + 8);
   }
 
-  // No unpacking: masked pieces go into the dots where they stand (docs/numerics.md).
+  // One dot of 64 columns needs no unpacking: masked pieces go in where they stand (docs/numerics.md). Of the four runs
+  // of 16 columns each is a single field vector, whose pieces would need a sum each: unpacking takes less.
   template <int kDots>
   static inline void dots(const std::uint8_t* const parts[], std::int64_t g, const std::int8_t* x, const GroupSums&,
                           i32x16 (&out)[kDots]) {
-    static_assert(kDots == 1);
-    const DotSum field = field_dot(parts[0] + 256 * g, x);
-    if constexpr (kPlanes == 0) {
-      out[0] = widen(field);
-    } else if constexpr (kPlanes == 1) {
-      out[0] = widen(add(add(field, field), plane_dot(parts[1] + 128 * g, x)));  // 7 x 16 quads: within kDotCapacity
+    static_assert(kDots == 1 || kDots == 4);
+    if constexpr (kDots == 4) {
+      EDGERT_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        Bytes quads[8];
+        unpack_half(parts, g, half, quads);
+        out[2 * half] = dot_quads<kMaxCode, 4>(quads, x + 32 * half);
+        out[2 * half + 1] = dot_quads<kMaxCode, 4>(quads + 4, x + 32 * half + 16);
+      }
     } else {
-      out[0] = add(shift_left<2>(widen(field)), widen(two_planes_dot(parts[1] + 128 * g, parts[2] + 128 * g, x)));
+      out[0] = dot_in_place(parts, g, x);
     }
   }
 
   static inline int get(const std::uint8_t* const parts[], std::int64_t g, int lane, int column) {
-    const int quad = column / 4, byte = 4 * lane + column % 4;
-    int code = (parts[0][256 * g + 64 * (quad / 4) + byte] >> (2 * (quad % 4))) & 3;
-    for (int p = 1; p <= kPlanes; ++p)
-      code = 2 * code + ((parts[p][128 * g + 64 * (quad / 8) + byte] >> (quad % 8)) & 1);
+    int code = get_bits<2>(parts[0] + 256 * g, lane, column);
+    for (int p = 1; p <= kPlanes; ++p) code = 2 * code + get_bits<1>(parts[p] + 128 * g, lane, column);
     return code;
+  }
+  static inline void put(std::uint8_t* const parts[], std::int64_t g, const GroupCodes& codes) {
+    put_bits<2, kPlanes>(parts[0] + 256 * g, codes);
+    if constexpr (kPlanes > 0) put_bits<1, kPlanes - 1>(parts[1] + 128 * g, codes);
+    if constexpr (kPlanes > 1) put_bits<1, kPlanes - 2>(parts[2] + 128 * g, codes);
+  }
+
+ private:
+  // 32 columns: two field vectors and one vector of each plane.
+  static inline void unpack_half(const std::uint8_t* const parts[], std::int64_t g, int half, Bytes* quads) {
+    const std::uint8_t* field = parts[0] + 256 * g + 128 * half;
+    unpack_pieces<kPlanes>(load_bytes(field), quads);
+    unpack_pieces<kPlanes>(load_bytes(field + 64), quads + 4);
+    const std::int64_t at = 128 * g + 64 * half;
+    if constexpr (kPlanes == 1) append_plane(load_bytes(parts[1] + at), quads);
+    if constexpr (kPlanes == 2) append_planes(pair_planes(parts[1] + at, parts[2] + at), quads);
+  }
+
+  static inline i32x16 dot_in_place(const std::uint8_t* const parts[], std::int64_t g, const std::int8_t* x) {
+    const DotSum field = field_dot(parts[0] + 256 * g, x);
+    if constexpr (kPlanes == 0) {
+      return widen(field);
+    } else if constexpr (kPlanes == 1) {
+      return widen(add(add(field, field), plane_dot<2>(parts[1] + 128 * g, x)));  // 7 x 16 quads: within kDotCapacity
+    } else {
+      return add(shift_left<2>(widen(field)), widen(two_planes_dot(parts[1] + 128 * g, parts[2] + 128 * g, x)));
+    }
   }
 };

@@ -32,15 +32,9 @@ struct NibbleCodes {
   }
 
   static inline int get(const std::uint8_t* const parts[], std::int64_t g, int lane, int column) {
-    const int quad = column / 4;
-    return (parts[0][512 * g + 64 * (quad / 2) + 4 * lane + column % 4] >> (4 * (quad % 2))) & 0x0f;
+    return get_bits<4>(parts[0] + 512 * g, lane, column);
   }
   static inline void put(std::uint8_t* const parts[], std::int64_t g, const GroupCodes& codes) {
-    for (int z = 0; z < 8; ++z) {
-      for (int lane = 0; lane < kStripRows; ++lane) {
-        const std::uint32_t low = quad_of(codes, lane, 2 * z), high = quad_of(codes, lane, 2 * z + 1);
-        put_quad(parts[0] + 512 * g + 64 * z, lane, (low & 0x0f0f0f0fu) | ((high & 0x0f0f0f0fu) << 4));
-      }
-    }
+    put_bits<4, 0>(parts[0] + 512 * g, codes);
   }
 };

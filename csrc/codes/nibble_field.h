@@ -22,19 +22,11 @@ struct NibbleFieldCodes {
   }
 
   static inline int get(const std::uint8_t* const parts[], std::int64_t g, int lane, int column) {
-    const int quad = column / 4, byte = 4 * lane + column % 4;
-    const int low = (parts[0][512 * g + 64 * (quad / 2) + byte] >> (4 * (quad % 2))) & 0x0f;
-    return low | (((parts[1][256 * g + 64 * (quad / 4) + byte] >> (2 * (quad % 4))) & 3) << 4);
+    return get_bits<4>(parts[0] + 512 * g, lane, column) | (get_bits<2>(parts[1] + 256 * g, lane, column) << 4);
   }
   static inline void put(std::uint8_t* const parts[], std::int64_t g, const GroupCodes& codes) {
-    NibbleCodes::put(parts, g, codes);
-    for (int z = 0; z < 4; ++z) {
-      for (int lane = 0; lane < kStripRows; ++lane) {
-        std::uint32_t pieces = 0;
-        for (int f = 0; f < 4; ++f) pieces |= ((quad_of(codes, lane, 4 * z + f) >> 4) & 0x03030303u) << (2 * f);
-        put_quad(parts[1] + 256 * g + 64 * z, lane, pieces);
-      }
-    }
+    put_bits<4, 0>(parts[0] + 512 * g, codes);
+    put_bits<2, 4>(parts[1] + 256 * g, codes);
   }
 
  private:

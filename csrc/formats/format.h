@@ -9,10 +9,28 @@ namespace edgert {
 // Rows of a strip lie in the lanes; columns are quantised and summed in groups (docs/formats.md).
 inline constexpr int kStripRows = 16;
 inline constexpr int kGroupColumns = 64;
-inline constexpr int kMaxParts = 4;
+inline constexpr int kMaxParts = 5;
 
-enum class Format : std::uint8_t { f32, f16, bf16, q8_0, q4_0, q4_k, q6_k, p2, p3, p4, p8 };
-inline constexpr int kNumFormats = 11;
+enum class Format : std::uint8_t {
+  f32,
+  f16,
+  bf16,
+  q8_0,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q2_k,
+  q3_k,
+  q4_k,
+  q5_k,
+  q6_k,
+  p2,
+  p3,
+  p4,
+  p8
+};
+inline constexpr int kNumFormats = 17;
 
 // A weight matrix as the kernels read it. Float formats: parts[0] is rows x cols, row by row, row_bytes apart.
 // Other formats: each part is contiguous for the whole tensor, strip after strip, group after group.
@@ -31,11 +49,11 @@ struct FormatSpec {
   bool is_float;
   int block_columns;       // columns of a block in a GGUF file (0: the format does not occur there)
   int block_bytes;         // bytes of that block
-  int activation_columns;  // columns that share a scale of the quantised input: 64, or 32 (q8_0, q4_0); 0 for float
-                           // formats
+  int activation_columns;  // columns that share a scale of the quantised input: 64, or 32 (blocks of 32); 0 for
+                           // float formats
   int num_parts;
   std::array<const char*, kMaxParts>
-      part_names;  // "scale" "field" "plane1" "plane2" "nibble" "byte" "subscale" "submin"
+      part_names;  // "scale" "field" "plane1" "plane2" "nibble" "byte" "minimum" "subscale" "submin"
   std::array<int, kMaxParts> part_bytes;
   std::array<int, kMaxParts> part_groups;
 };

@@ -6,22 +6,33 @@
 #include "codes/field_planes.h"
 #include "codes/nibble.h"
 #include "codes/nibble_field.h"
+#include "codes/nibble_plane.h"
 #include "scales/group.h"
 #include "scales/half_group.h"
+#include "scales/half_group_min.h"
 #include "scales/super.h"
 #include "scales/super_min.h"
+#include "scales/super_min_nibble.h"
+//
+#include "formats/nibble_blocks.h"
 //
 #include "formats/p2.h"
 #include "formats/p3.h"
 #include "formats/p4.h"
 #include "formats/p8.h"
+#include "formats/q2_k.h"
+#include "formats/q3_k.h"
 #include "formats/q4_0.h"
+#include "formats/q4_1.h"
 #include "formats/q4_k.h"
+#include "formats/q5_0.h"
+#include "formats/q5_1.h"
+#include "formats/q5_k.h"
 #include "formats/q6_k.h"
 #include "formats/q8_0.h"
 
 template <class... Formats>
 struct FormatList {};
 
-using GgmlFormats = FormatList<Q8_0, Q4_0, Q4_K, Q6_K>;
-using QuantizedFormats = FormatList<Q8_0, Q4_0, Q4_K, Q6_K, P2, P3, P4, P8>;
+using GgmlFormats = FormatList<Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K>;
+using QuantizedFormats = FormatList<Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, P2, P3, P4, P8>;

@@ -11,12 +11,7 @@ struct Q4_0 {
   };
   static_assert(sizeof(Block) == 18);
 
-  static inline void decode(const Block& block, int, std::uint8_t* codes) {
-    for (int i = 0; i < 16; ++i) {
-      codes[i] = block.nibbles[i] & 0x0f;
-      codes[16 + i] = static_cast<std::uint8_t>(block.nibbles[i] >> 4);
-    }
-  }
+  static inline void decode(const Block& block, int, std::uint8_t* codes) { decode_nibbles(block.nibbles, codes); }
   static inline void put_scales(const Block& block, int index, int lane, std::uint8_t* const parts[]) {
     Scales::put(parts, index / 2, index % 2, lane, block.scale);
   }

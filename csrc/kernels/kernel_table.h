@@ -65,7 +65,7 @@ struct KernelTable {
   // One vector of `cols` values to int8; codes are written up to cols rounded up to 64. A scale serves scale_columns
   // columns, 64 or 32: scales[ceil(cols / 64) * (64 / scale_columns)]. A format says which it reads
   // (FormatSpec::activation_columns): 32 where its own scales change every 32 columns and the float line runs there
-  // anyway (q8_0, q4_0: half the error of 64 for free), else 64. The rule is that of docs/numerics.md section 1 for
+  // anyway (blocks of 32: half the error of 64 for free), else 64. The rule is that of docs/numerics.md section 1 for
   // either width.
   void (*quantize)(const float* x, int cols, int scale_columns, std::int8_t* codes, float* scales, GroupSums* sums);
   // y = x / sqrt(mean(x^2) + eps) * (weight + offset). In place is allowed.

@@ -1,4 +1,4 @@
-// Two levels (q6_k): per 16 columns a signed 8-bit sub-scale, per 256 columns d in f16.
+// Two levels (q3_k, q6_k): per 16 columns a signed 8-bit sub-scale, per 256 columns d in f16.
 // value = (d * subscale) * (code - kOffset)
 template <int kOffset>
 struct SuperScales {

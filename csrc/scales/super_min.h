@@ -1,5 +1,5 @@
-// Two levels with a minimum (q4_k): per 32 columns a 6-bit sub-scale and sub-minimum, per 256 columns d and dmin in
-// f16. value = (d * subscale) * code - (dmin * submin)
+// Two levels with a minimum (q4_k, q5_k): per 32 columns a 6-bit sub-scale and sub-minimum, per 256 columns d and dmin
+// in f16. value = (d * subscale) * code - (dmin * submin)
 struct SuperMinScales {
   static constexpr int kNumParts = 3, kDots = 2, kInputScales = 1;
   static constexpr int kPartBytes[3] = {64, 32, 32}, kPartGroups[3] = {4, 1, 1};
@@ -36,5 +36,21 @@ struct SuperMinScales {
     const float step = float_from_f16(scale) * static_cast<float>(parts[1][sub]);
     const float offset = float_from_f16(minimum) * static_cast<float>(parts[2][sub]);
     return step * static_cast<float>(code) - offset;
+  }
+
+  // From a block of 256 columns. Runs 0 to 3 have their six bits in bytes 0..3 (scales) and 4..7 (minima) of b; of runs
+  // 4 to 7 the low four bits are in bytes 8..11 and the high two on top of the first eight bytes.
+  static inline void put(std::uint8_t* const parts[], int index, int lane, std::uint16_t scale, std::uint16_t minimum,
+                         const std::uint8_t (&b)[12]) {
+    std::uint8_t* super = parts[0] + 64 * static_cast<std::int64_t>(index) + 2 * lane;
+    __builtin_memcpy(super, &scale, 2);
+    __builtin_memcpy(super + 32, &minimum, 2);
+    for (int run = 0; run < 8; ++run) {
+      const int sub = run < 4 ? b[run] & 63 : (b[run + 4] & 0x0f) | ((b[run - 4] >> 6) << 4);
+      const int min = run < 4 ? b[run + 4] & 63 : (b[run + 4] >> 4) | ((b[run] >> 6) << 4);
+      const std::int64_t at = 16 * (8 * static_cast<std::int64_t>(index) + run) + lane;
+      parts[1][at] = static_cast<std::uint8_t>(sub);
+      parts[2][at] = static_cast<std::uint8_t>(min);
+    }
   }
 };

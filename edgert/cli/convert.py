@@ -18,7 +18,10 @@ def convert(
     quant: Annotated[
         str | None,
         typer.Option(
-            "-q", "--quant", metavar="NAME", help="Format of every matrix: p2 p3 p4 p8 q8_0 q4_0 q4_k q6_k f16."
+            "-q",
+            "--quant",
+            metavar="NAME",
+            help="Format of every matrix: p2 p3 p4 p8 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k f16.",
         ),
     ] = None,
     q_bits: Annotated[

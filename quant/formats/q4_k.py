@@ -1,68 +1,9 @@
-"""q4_k (ggml): value = (d * sc) * q - (dmin * m), sc and m of 6 bits for 32 columns, f16 d and dmin for 256.
+"""q4_k (ggml): value = (d * sc) * q - (dmin * m), codes of 4 bits, sc and m of 6 bits for 32 columns."""
 
-A block of 144 bytes: d, dmin, 12 bytes of sc and m, 128 bytes of codes (32 bytes for 64 columns: low nibbles are the
-first 32 of them). In our parts sc and m are whole bytes.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Sequence
-
-import numpy as np
-
-from ..format import F32, U8, FormatSpec, PartSpec, Quantized, register
-from ..layout import from_quads, num_groups, num_strips, pack_bits, pack_scales, to_quads, unpack_bits, unpack_scales
+from ..format import register
+from .super_min import SuperMinFormat
 
 
 @register
-class Q4_K:
-    """Codes uint8 0..15; scales: d, dmin float16 [rows, cols / 256], sc, m uint8 0..63 [rows, cols / 32]."""
-
-    spec = FormatSpec(
-        name="q4_k",
-        scale_columns=32,
-        block_columns=256,
-        block_bytes=144,
-        parts=(
-            PartSpec("superscale", 64, 4),
-            PartSpec("subscale", 32),
-            PartSpec("submin", 32),
-            PartSpec("nibble", 512),
-        ),
-    )
-
-    def decode(self, blocks: U8, cols: int) -> Quantized:
-        b = blocks.reshape(-1, cols // 256, 144)
-        d = np.ascontiguousarray(b[:, :, :4]).view(np.float16)
-        low, mid, high = b[:, :, 4:8], b[:, :, 8:12], b[:, :, 12:16]
-        sc = np.concatenate([low & 63, (high & 15) | (low >> 6 << 4)], axis=2)
-        m = np.concatenate([mid & 63, (high >> 4) | (mid >> 6 << 4)], axis=2)
-        qs = b[:, :, 16:].reshape(-1, cols // 64, 32)
-        codes = np.concatenate([qs & 15, qs >> 4], axis=2).reshape(-1, cols)
-        count = cols // 32
-        return Quantized(codes, (d[:, :, 0], d[:, :, 1], sc.reshape(-1, count), m.reshape(-1, count)))
-
-    def pack(self, matrix: Quantized) -> list[U8]:
-        d, dmin, sc, m = matrix.scales
-        groups = num_groups(matrix.codes.shape[1])
-        both = np.stack([d, dmin], axis=2).reshape(len(d), -1)
-        return [
-            pack_scales(both, 2, d.shape[1]),
-            pack_scales(sc, 2, groups),
-            pack_scales(m, 2, groups),
-            pack_bits(to_quads(matrix.codes), 4),
-        ]
-
-    def unpack(self, parts: Sequence[U8], rows: int, cols: int) -> Quantized:
-        groups, supers = num_groups(cols), cols // 256
-        both = unpack_scales(parts[0], np.float16, 2, supers, rows, 2 * supers)
-        sc = unpack_scales(parts[1], np.uint8, 2, groups, rows, cols // 32)
-        m = unpack_scales(parts[2], np.uint8, 2, groups, rows, cols // 32)
-        codes = from_quads(unpack_bits(parts[3], 4, num_strips(rows), groups), rows, cols)
-        return Quantized(codes, (both[:, 0::2], both[:, 1::2], sc, m))
-
-    def dequantize(self, matrix: Quantized) -> F32:
-        d, dmin, sc, m = matrix.scales
-        scale = np.repeat(d.astype(np.float32), 8, axis=1) * sc.astype(np.float32)
-        minimum = np.repeat(dmin.astype(np.float32), 8, axis=1) * m.astype(np.float32)
-        return np.repeat(scale, 32, axis=1) * matrix.codes.astype(np.float32) - np.repeat(minimum, 32, axis=1)
+def q4_k() -> SuperMinFormat:
+    return SuperMinFormat(4)

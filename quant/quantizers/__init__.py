@@ -21,7 +21,13 @@ _QUANTIZERS: dict[str, Quantizer] = {
     "p8": rtn.quantize_p8,
     "q8_0": ggml.quantize_q8_0,
     "q4_0": ggml.quantize_q4_0,
+    "q4_1": ggml.quantize_q4_1,
+    "q5_0": ggml.quantize_q5_0,
+    "q5_1": ggml.quantize_q5_1,
+    "q2_k": ggml.quantize_q2_k,
+    "q3_k": ggml.quantize_q3_k,
     "q4_k": ggml.quantize_q4_k,
+    "q5_k": ggml.quantize_q5_k,
     "q6_k": ggml.quantize_q6_k,
     "f16": ggml.round_f16,
 }

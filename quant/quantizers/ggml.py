@@ -1,9 +1,11 @@
-"""Round-to-nearest for ggml's formats: q8_0, q4_0, q4_k, q6_k, and plain rounding to f16.
+"""Round-to-nearest for ggml's formats, and plain rounding to f16.
 
 The block structure is llama.cpp's; the choice of scales is ours: a few candidates, least squares, f16 rounded.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +16,18 @@ from ..float_bits import round_to_f16
 from ..format import Quantized
 
 F32 = NDArray[np.float32]
+Fit = Callable[[F32, F32], tuple[F32, F32]]
 
 _TINY = np.float32(1e-30)
+# Parts of the range of a block that the grid is tried on.
 _Q4_0_SHARES = (0.80, 0.86, 0.92, 0.96, 1.0, 1.04, 1.1)
+_Q5_0_SHARES = (0.90, 0.94, 0.97, 1.0, 1.03)
 _Q6_K_SHARES = (0.94, 0.97, 1.0)
+_Q3_K_SHARES = (0.70, 0.78, 0.86, 0.92, 0.96, 1.0, 1.04, 1.1)
+_Q4_1_SHARES = (0.84, 0.90, 0.95, 1.0)
 _Q4_K_SHARES = (0.80, 0.87, 0.93, 1.0)
+_Q2_K_SHARES = (0.55, 0.65, 0.75, 0.85, 0.95, 1.0)
+_FIVE_BIT_SHARES = (0.90, 0.94, 0.97, 1.0)
 
 
 def round_f16(x: F32) -> Quantized:
@@ -48,25 +57,82 @@ def quantize_q4_0(x: F32) -> Quantized:
     return Quantized(codes.astype(np.uint8).reshape(x.shape), (_rows(d, x, np.float16),))
 
 
+def quantize_q5_0(x: F32) -> Quantized:
+    """value = d * (q - 16), 32 columns; the sign of d as in q4_0."""
+    blocks = x.reshape(-1, 32)
+    d = _search_signed(blocks, 16, _Q5_0_SHARES, f16=True)
+    codes = _nearest(blocks, d, -16, 15) + np.float32(16)
+    return Quantized(codes.astype(np.uint8).reshape(x.shape), (_rows(d, x, np.float16),))
+
+
+def quantize_q4_1(x: F32) -> Quantized:
+    """value = d * q + m, q 0..15, d and m f16 for 32 columns."""
+    return _quantize_with_minimum(x, 15, _Q4_1_SHARES)
+
+
+def quantize_q5_1(x: F32) -> Quantized:
+    """value = d * q + m, q 0..31, d and m f16 for 32 columns."""
+    return _quantize_with_minimum(x, 31, _FIVE_BIT_SHARES)
+
+
+def quantize_q3_k(x: F32) -> Quantized:
+    """value = (d * sc) * (q - 4), sc -32..31 for 16 columns, d f16 for 256."""
+    return _quantize_super(x, 4, 32, _Q3_K_SHARES)
+
+
 def quantize_q6_k(x: F32) -> Quantized:
     """value = (d * sc) * (q - 32), sc int8 for 16 columns, d f16 for 256."""
-    blocks = x.reshape(-1, 16)
-    wanted = _search_signed(blocks, 32, _Q6_K_SHARES, f16=False).reshape(-1, 16)
-    d = _f16(_extreme(wanted) / np.float32(-128))
-    sc = _nearest(wanted, d, -128, 127)
-    scale = (d * sc).reshape(-1, 1)
-    codes = _nearest(blocks, scale, -32, 31) + np.float32(32)
-    return Quantized(codes.astype(np.uint8).reshape(x.shape), (_rows(d, x, np.float16), _rows(sc, x, np.int8)))
+    return _quantize_super(x, 32, 128, _Q6_K_SHARES)
+
+
+def quantize_q2_k(x: F32) -> Quantized:
+    """value = (d * sc) * q - (dmin * m), q 0..3, sc and m 0..15 for 16 columns, d and dmin f16 for 256."""
+    return _quantize_super_min(x, 3, _Q2_K_SHARES, columns=16, sub_levels=15)
 
 
 def quantize_q4_k(x: F32) -> Quantized:
-    """value = (d * sc) * q - (dmin * m), sc and m 0..63 for 32 columns, d and dmin f16 for 256."""
+    """value = (d * sc) * q - (dmin * m), q 0..15, sc and m 0..63 for 32 columns, d and dmin f16 for 256."""
+    return _quantize_super_min(x, 15, _Q4_K_SHARES, columns=32, sub_levels=63)
+
+
+def quantize_q5_k(x: F32) -> Quantized:
+    """value = (d * sc) * q - (dmin * m), q 0..31, sc and m 0..63 for 32 columns, d and dmin f16 for 256."""
+    return _quantize_super_min(x, 31, _FIVE_BIT_SHARES, columns=32, sub_levels=63)
+
+
+def _quantize_with_minimum(x: F32, levels: int, shares: tuple[float, ...]) -> Quantized:
+    """d * q + m with a d and an m of any sign for each 32 columns."""
     blocks = x.reshape(-1, 32)
-    step, minimum = _search_affine(blocks)
-    d, sc = _six_bits(step.reshape(-1, 8))
-    dmin, m = _six_bits(minimum.reshape(-1, 8))
-    scale, low = (d * sc).reshape(-1, 1), (dmin * m).reshape(-1, 1)
-    codes = _nearest(blocks + low, scale, 0, 15)
+    low = blocks.min(axis=1, keepdims=True)
+    span = blocks.max(axis=1, keepdims=True) - low
+    candidates = [(span * np.float32(s / levels), low + span * np.float32((1 - s) / 2)) for s in shares]
+    d, m = _best_line(blocks, levels, candidates, _fit_line, f16=True)
+    codes = _nearest(blocks - m, d, 0, levels)
+    return Quantized(codes.astype(np.uint8).reshape(x.shape), (_rows(d, x, np.float16), _rows(m, x, np.float16)))
+
+
+def _quantize_super(x: F32, half: int, sub_half: int, shares: tuple[float, ...]) -> Quantized:
+    """(d * sc) * (q - half), sc -sub_half .. sub_half - 1 for 16 columns, d f16 for 256."""
+    blocks = x.reshape(-1, 16)
+    wanted = _search_signed(blocks, half, shares, f16=False).reshape(-1, 16)
+    d = _f16(_extreme(wanted) / np.float32(-sub_half))
+    sc = _nearest(wanted, d, -sub_half, sub_half - 1)
+    scale = (d * sc).reshape(-1, 1)
+    codes = _nearest(blocks, scale, -half, half - 1) + np.float32(half)
+    return Quantized(codes.astype(np.uint8).reshape(x.shape), (_rows(d, x, np.float16), _rows(sc, x, np.int8)))
+
+
+def _quantize_super_min(x: F32, levels: int, shares: tuple[float, ...], *, columns: int, sub_levels: int) -> Quantized:
+    """(d * sc) * q - (dmin * m): q 0..levels; sc and m 0..sub_levels for so many columns, d and dmin f16 for 256."""
+    blocks = x.reshape(-1, columns)
+    low = np.minimum(blocks.min(axis=1, keepdims=True), 0)
+    span = np.maximum(blocks.max(axis=1, keepdims=True), 0) - low
+    candidates = [(span * np.float32(s / levels), low * np.float32(s)) for s in shares]
+    step, minimum = _best_line(blocks, levels, candidates, _fit_line_below_zero, f16=False)
+    d, sc = _sub_scales(step.reshape(-1, 256 // columns), sub_levels)
+    dmin, m = _sub_scales(-minimum.reshape(-1, 256 // columns), sub_levels)
+    scale, offset = (d * sc).reshape(-1, 1), (dmin * m).reshape(-1, 1)
+    codes = _nearest(blocks + offset, scale, 0, levels)
     return Quantized(
         codes.astype(np.uint8).reshape(x.shape),
         (_rows(d, x, np.float16), _rows(dmin, x, np.float16), _rows(sc, x, np.uint8), _rows(m, x, np.uint8)),
@@ -97,42 +163,48 @@ def _least_squares(blocks: F32, d: F32, half: int) -> F32:
     return result
 
 
-def _search_affine(blocks: F32) -> tuple[F32, F32]:
-    """(step, minimum) [n, 1], both >= 0, of step * q - minimum with q in 0..15."""
-    low = np.minimum(blocks.min(axis=1, keepdims=True), 0)
-    span = np.maximum(blocks.max(axis=1, keepdims=True), 0) - low
-    best_step, best_min = span / np.float32(15), -low
-    best_error = np.full_like(low, np.inf)
-    for share in _Q4_K_SHARES:
-        step = span * np.float32(share / 15)
-        minimum = -low * np.float32(share)
-        for _ in range(2):  # the candidate itself, then least squares for its codes
-            q = _nearest(blocks + minimum, step, 0, 15)
-            error = _dot_self(step * q - minimum - blocks)
+def _best_line(blocks: F32, levels: int, candidates: list[tuple[F32, F32]], fit: Fit, *, f16: bool) -> tuple[F32, F32]:
+    """(step, minimum) [n, 1] with the least squared error of step * q + minimum, q in 0..levels.
+
+    Each candidate is tried, and then what `fit` makes of its codes; f16: both are rounded before.
+    """
+    best_step, best_min = candidates[-1]
+    best_error = np.full_like(best_min, np.inf)
+    for step, minimum in candidates:
+        for _ in range(2):
+            if f16:
+                step, minimum = _f16(step), _f16(minimum)
+            q = _nearest(blocks - minimum, step, 0, levels)
+            error = _dot_self(step * q + minimum - blocks)
             better = error < best_error
             best_error = np.where(better, error, best_error)
             best_step, best_min = np.where(better, step, best_step), np.where(better, minimum, best_min)
-            step, minimum = _fit_line(q, blocks)
+            step, minimum = fit(q, blocks)
     return best_step, best_min
 
 
 def _fit_line(q: F32, x: F32) -> tuple[F32, F32]:
-    """Least squares x = step * q - minimum; a negative minimum is put to 0."""
+    """Least squares x = step * q + minimum; a step of 0 where all codes are the same."""
     n = np.float32(q.shape[1])
     sum_q, sum_x = q.sum(axis=1, keepdims=True), x.sum(axis=1, keepdims=True)
-    qq, qx = _dot(q, q), _dot(q, x)
-    determinant = n * qq - sum_q * sum_q
-    step = np.where(determinant > 0, (n * qx - sum_q * sum_x) / np.maximum(determinant, _TINY), 0)
-    minimum = (step * sum_q - sum_x) / n
-    through_zero = qx / np.maximum(qq, _TINY)
-    step = np.where(minimum < 0, through_zero, step)
-    return np.maximum(step, 0).astype(np.float32), np.maximum(minimum, 0).astype(np.float32)
+    determinant = n * _dot(q, q) - sum_q * sum_q
+    step = np.where(determinant > 0, (n * _dot(q, x) - sum_q * sum_x) / np.maximum(determinant, _TINY), 0)
+    step = step.astype(np.float32)
+    return step, (sum_x - step * sum_q) / n
 
 
-def _six_bits(values: F32) -> tuple[F32, F32]:
-    """values [n, 8] >= 0 as d (f16) * 0..63."""
-    d = _f16(values.max(axis=1, keepdims=True) / np.float32(63))
-    return d, _nearest(values, d, 0, 63)
+def _fit_line_below_zero(q: F32, x: F32) -> tuple[F32, F32]:
+    """The same with step >= 0 and minimum <= 0: a line whose minimum would be above goes through zero."""
+    step, minimum = _fit_line(q, x)
+    through_zero = _dot(q, x) / np.maximum(_dot(q, q), _TINY)
+    step = np.where(minimum > 0, through_zero, step)
+    return np.maximum(step, np.float32(0)), np.minimum(minimum, np.float32(0))
+
+
+def _sub_scales(values: F32, levels: int) -> tuple[F32, F32]:
+    """values [n, m] >= 0 as d (f16) * 0..levels."""
+    d = _f16(values.max(axis=1, keepdims=True) / np.float32(levels))
+    return d, _nearest(values, d, 0, levels)
 
 
 def _nearest(x: F32, step: F32, low: int, high: int) -> F32:

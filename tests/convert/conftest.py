@@ -87,14 +87,19 @@ def make_folder(tmp_path: Path) -> MakeFolder:
 
 @pytest.fixture
 def make_gguf(tmp_path: Path) -> MakeGguf:
-    """make_gguf(kind, metadata=GGUF_METADATA) -> (path, {HF name: file bytes [rows, row_bytes] in HF order})."""
+    """make_gguf(kind, metadata=GGUF_METADATA) -> (path, {HF name: file bytes [rows, row_bytes] in HF order}).
 
-    def make(kind: str, metadata: Mapping[str, Any] = GGUF_METADATA) -> tuple[Path, Weights]:
+    others: kinds of single matrices, by the last word of their name.
+    """
+
+    def make(
+        kind: str, metadata: Mapping[str, Any] = GGUF_METADATA, others: Mapping[str, str] | None = None
+    ) -> tuple[Path, Weights]:
         rng = np.random.default_rng(3)
         raws, tensors = {}, {}
         for name, shape in llama_shapes(GGUF_CONFIG):
             x = (rng.standard_normal(shape) * 0.1).astype(np.float32)
-            stored_kind = kind if len(shape) == 2 else "f32"
+            stored_kind = (others or {}).get(name.split(".")[-2], kind) if len(shape) == 2 else "f32"
             raws[name] = raw = blocks(stored_kind, x) if len(shape) == 2 else x.view(np.uint8).reshape(1, -1)
             inner = gguf_name(name).split(".")[-2]
             heads = PERMUTED_HEADS.get(inner)

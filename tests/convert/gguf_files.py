@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
-_GGUF_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "q4_k": 12, "q5_k": 13, "q6_k": 14}
+_GGUF_TYPES = {
+    "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "q2_k": 10, "q3_k": 11, "q4_k": 12,
+    "q5_k": 13, "q6_k": 14, "iq4_nl": 20,
+}  # fmt: skip
 GGUF_NAMES = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -97,9 +100,15 @@ def blocks(kind: str, x: np.ndarray) -> np.ndarray:
     size, columns, places = {
         "q8_0": (34, 32, (0,)),
         "q4_0": (18, 32, (0,)),
+        "q4_1": (20, 32, (0, 2)),
+        "q5_0": (22, 32, (0,)),
+        "q5_1": (24, 32, (0, 2)),
+        "q2_k": (84, 256, (80, 82)),
+        "q3_k": (110, 256, (108,)),
         "q4_k": (144, 256, (0, 2)),
-        "q6_k": (210, 256, (208,)),
         "q5_k": (176, 256, (0, 2)),
+        "q6_k": (210, 256, (208,)),
+        "iq4_nl": (18, 32, (0,)),
     }[kind]
     rng = np.random.default_rng(x.size)
     raw = rng.integers(0, 256, (len(x), x.shape[1] // columns, size), dtype=np.uint8)

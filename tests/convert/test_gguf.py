@@ -17,8 +17,10 @@ from edgert.quant.quantizers import quantizer
 from .gguf_files import GGUF_METADATA
 from .test_convert import stored, values
 
+GGML = ["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"]
 
-@pytest.mark.parametrize("kind", ["f32", "f16", "q8_0", "q4_0", "q4_k", "q6_k"])
+
+@pytest.mark.parametrize("kind", ["f32", "f16", *GGML])
 def test_blocks_are_taken_over_in_hugging_face_order(make_gguf, tmp_path, kind):
     path, raws = make_gguf(kind)
     convert(path, tmp_path / "out")
@@ -63,8 +65,8 @@ def test_the_folder_is_a_model_with_the_same_configuration(make_gguf, tmp_path):
 
 
 def test_a_type_that_is_not_supported_is_named_with_its_tensor(make_gguf, tmp_path):
-    path, _ = make_gguf("q5_k")
-    with pytest.raises(UnsupportedFormatError, match=r"q5_k"):
+    path, _ = make_gguf("iq4_nl")
+    with pytest.raises(UnsupportedFormatError, match=r"iq4_nl"):
         convert(path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

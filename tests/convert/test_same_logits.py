@@ -9,8 +9,9 @@ import pytest
 
 import edgert
 from edgert.convert import convert
+from edgert.quant import format as formats
 
-from .conftest import LLAMA, MOE
+from .conftest import GGUF_CONFIG, LLAMA, MOE, llama_shapes, safetensors_file
 
 TOKENS = [1, 17, 250, 3, 99, 42, 7, 7, 123]
 
@@ -28,11 +29,30 @@ def test_floats_give_the_same_bits(make_folder, tmp_path, config, dtype):
     assert np.array_equal(logits(source.path), logits(tmp_path / "out"))
 
 
-@pytest.mark.parametrize("kind", ["f16", "q8_0", "q4_0", "q4_k", "q6_k"])
+@pytest.mark.parametrize(
+    "kind", ["f16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"]
+)
 def test_blocks_of_a_gguf_file_give_the_same_bits(make_gguf, tmp_path, kind):
     path, _ = make_gguf(kind)
     convert(path, tmp_path / "out")
     assert np.array_equal(logits(path), logits(tmp_path / "out"))
+
+
+def test_a_file_of_several_types(make_gguf, make_folder, tmp_path):
+    """As llama.cpp's Q2_K and Q3_K_L are: near the logits of the same weights in float32."""
+    others = {"v_proj": "q3_k", "o_proj": "q5_k", "down_proj": "q4_k", "embed_tokens": "q6_k"}
+    path, raws = make_gguf("q2_k", others=others)
+    found = logits(path)
+    convert(path, tmp_path / "out")
+    assert np.array_equal(found, logits(tmp_path / "out"))
+    floats = {}
+    for name, shape in llama_shapes(GGUF_CONFIG):
+        made = formats.get(others.get(name.split(".")[-2], "q2_k") if len(shape) == 2 else "f32")
+        floats[name] = made.dequantize(made.decode(raws[name], shape[-1])).reshape(shape)
+    source = make_folder(GGUF_CONFIG, "float32")
+    safetensors_file(source.path / "model.safetensors", floats)
+    expected = logits(source.path)
+    assert np.linalg.norm(found - expected) <= 0.03 * np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize(("target", "bound"), [("p8", 0.1), ("q8_0", 0.1), ("p4", 0.5), ("p3", 0.9)])

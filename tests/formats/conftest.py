@@ -14,6 +14,12 @@ from edgert.quant.format import Quantized
 
 SEED = int(os.environ.get("EDGERT_TEST_SEED", "1"))
 
+# Where a block has its f16 scales and minima.
+SCALE_PLACES = {
+    "q8_0": (0,), "q4_0": (0,), "q4_1": (0, 2), "q5_0": (0,), "q5_1": (0, 2), "q2_k": (80, 82), "q3_k": (108,),
+    "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,),
+}  # fmt: skip
+
 RandomMatrix = Callable[[str, int, int, np.random.Generator], Quantized]
 RandomBlocks = Callable[[str, int, int, np.random.Generator], np.ndarray]
 
@@ -51,8 +57,7 @@ def make_blocks(name: str, rows: int, cols: int, rng: np.random.Generator) -> np
             .view(np.uint8)
         )
     blocks = raw.reshape(rows, -1, spec.block_bytes)
-    places = {"q8_0": (0,), "q4_0": (0,), "q4_k": (0, 2), "q6_k": (208,)}[name]
-    for place in places:
+    for place in SCALE_PLACES[name]:
         scales = (rng.standard_normal(blocks.shape[:2]) * 0.05).astype(np.float16)
         blocks[:, :, place : place + 2] = scales[:, :, None].view(np.uint8)
     return raw

@@ -19,7 +19,7 @@ def fitting(name: str) -> list[tuple[int, int]]:
 
 
 CASES = [(name, rows, cols) for name in formats.names() for rows, cols in fitting(name)]
-GGML = [case for case in CASES if case[0] in ("q8_0", "q4_0", "q4_k", "q6_k")]
+GGML = [case for case in CASES if formats.get(case[0]).spec.block_columns]
 
 
 def test_both_sides_know_the_same_formats():
@@ -56,22 +56,25 @@ def test_products_are_within_the_bound(name, rows, cols, rng, random_matrix):
     x = rng.standard_normal((3, cols)).astype(np.float32)
     seen = x.astype(np.float64)
     if not made.spec.is_float:
-        group = 32 if name in ("q8_0", "q4_0") else 64  # columns that share an activation scale
+        group = 32 if made.spec.block_columns == 32 else 64  # columns that share an activation scale
         codes, scales, _ = _core.quantize(LEVELS[0], x, group)
         seen = codes[:, :cols].astype(np.float64) * np.repeat(scales.astype(np.float64), group, axis=1)[:, :cols]
     expected = seen @ weight.T
-    # Terms of one float line: 64 columns at most; a minimum (q4_k) is a term of its own, larger than the difference.
-    size = np.abs(seen) @ (np.abs(weight) + _minimum_part(name, matrix, cols)).T
+    # Terms of one float line: 64 columns at most; a minimum is a term of its own, larger than the difference.
+    size = np.abs(seen) @ (np.abs(weight) + _minimum_part(name, matrix)).T
     bound = (cols / 16 + 8) * 2.0**-24 * size + 1e-30
     for level in LEVELS:
         found = _core.linear(level, name, rows, cols, made.pack(matrix), x)
         assert (np.abs(found - expected) <= bound).all(), level
 
 
-def _minimum_part(name: str, matrix, cols: int) -> np.ndarray | float:
-    if name != "q4_k":
+def _minimum_part(name: str, matrix) -> np.ndarray | float:
+    if name in ("q4_1", "q5_1"):
+        minimum = matrix.scales[1].astype(np.float64)
+    elif name in ("q2_k", "q4_k", "q5_k"):
+        _, dmin, _, m = matrix.scales
+        minimum = np.repeat(dmin.astype(np.float64), m.shape[1] // dmin.shape[1], axis=1) * m
+    else:
         # Offsets of the codes are summed as integers, exactly.
         return 0.0
-    _, dmin, _, m = matrix.scales
-    minimum = np.repeat(dmin.astype(np.float64), 8, axis=1) * m
-    return 2 * np.abs(np.repeat(minimum, 32, axis=1))[:, :cols]
+    return 2 * np.abs(np.repeat(minimum, matrix.codes.shape[1] // minimum.shape[1], axis=1))

@@ -11,7 +11,7 @@ from edgert.errors import UnsupportedFormatError
 from edgert.quant import format as formats
 from edgert.quant.layout import from_quads, pack_bits, to_quads, unpack_bits
 
-PACKED = ["q8_0", "q4_0", "q4_k", "q6_k", "p2", "p3", "p4", "p8"]
+PACKED = [name for name in formats.names() if not formats.get(name).spec.is_float]
 
 
 def code_bits(part: np.ndarray, bits: int, row: int, col: int, groups: int) -> int:
@@ -67,6 +67,36 @@ def test_bytes_and_nibbles_lie_where_the_docs_say(rng, random_matrix):
             assert six == q6.codes[row, col]
 
 
+@pytest.mark.parametrize("name", ["q5_0", "q5_1", "q5_k", "q3_k"])
+def test_the_last_bit_lies_in_a_plane(name, rng, random_matrix):
+    rows, cols, groups = 20, 256, 4
+    matrix = random_matrix(name, rows, cols, rng)
+    *_, upper, plane = formats.get(name).pack(matrix)
+    upper_bits = 2 if name == "q3_k" else 4
+    for row in range(rows):
+        for col in range(0, cols, 3):
+            q = 2 * code_bits(upper, upper_bits, row, col, groups) + code_bits(plane, 1, row, col, groups)
+            assert q == matrix.codes[row, col]
+
+
+def test_minima_and_halves_of_bytes_lie_where_the_docs_say(rng, random_matrix):
+    rows, cols, groups = 20, 512, 8
+    q4 = random_matrix("q4_1", rows, cols, rng)
+    q2 = random_matrix("q2_k", rows, cols, rng)
+    q3 = random_matrix("q3_k", rows, cols, rng)
+    minimum = formats.get("q4_1").pack(q4)[1].view(np.float16).reshape(2, groups, 2, 16)
+    super2, sub2, field = formats.get("q2_k").pack(q2)
+    sub3 = formats.get("q3_k").pack(q3)[1].view(np.int8).reshape(2, groups, 4, 16)
+    for row in range(rows):
+        strip, lane = divmod(row, 16)
+        assert np.array_equal(minimum[strip, :, :, lane].ravel(), q4.scales[1][row])
+        assert np.array_equal(super2.view(np.float16).reshape(2, 2, 2, 16)[strip, :, 1, lane], q2.scales[1][row])
+        both = sub2.reshape(2, groups, 4, 16)[strip, :, :, lane].ravel()
+        assert np.array_equal(both, q2.scales[2][row] + 16 * q2.scales[3][row])
+        assert np.array_equal(sub3[strip, :, :, lane].ravel(), q3.scales[1][row])
+        assert all(code_bits(field, 2, row, col, groups) == q2.codes[row, col] for col in range(0, cols, 5))
+
+
 def test_scales_lie_where_the_docs_say(rng, random_matrix):
     rows, cols, groups, supers = 20, 512, 8, 2
     q8 = random_matrix("q8_0", rows, cols, rng)
@@ -116,10 +146,13 @@ def test_quads_and_bits_are_inverse(bits, rows, cols, seed):
 
 
 def test_bits_a_weight_are_those_of_the_docs():
-    expected = {"p2": 2.25, "p3": 3.25, "p4": 4.25, "p8": 8.25, "q8_0": 8.5, "q4_0": 4.5, "q4_k": 4.625, "q6_k": 6.5625}
+    expected = {
+        "p2": 2.25, "p3": 3.25, "p4": 4.25, "p8": 8.25, "q8_0": 8.5, "q4_0": 4.5, "q4_1": 5.0, "q5_0": 5.5, "q5_1": 6.0,
+        "q2_k": 2.625, "q3_k": 3.5625, "q4_k": 4.625, "q5_k": 5.625, "q6_k": 6.5625,
+    }  # fmt: skip
     assert {name: formats.get(name).spec.bits for name in expected} == expected
 
 
 def test_an_unknown_format_is_named():
-    with pytest.raises(UnsupportedFormatError, match=r"'q5_k'.*q4_k"):
-        formats.get("q5_k")
+    with pytest.raises(UnsupportedFormatError, match=r"'iq4_nl'.*q4_k"):
+        formats.get("iq4_nl")

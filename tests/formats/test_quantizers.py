@@ -23,7 +23,13 @@ GAUSSIAN = {
     "p8": 3.41e-5,
     "q8_0": 2.83e-5,
     "q4_0": 0.00655,
+    "q4_1": 0.00530,
+    "q5_0": 0.00166,
+    "q5_1": 0.00127,
+    "q2_k": 0.0729,
+    "q3_k": 0.0209,
     "q4_k": 0.00550,
+    "q5_k": 0.00137,
     "q6_k": 3.34e-4,
 }
 # The same on the matrices of zoo-3m: the targets of the design, 3 % of tolerance.
@@ -100,7 +106,7 @@ def test_values_on_the_grid_are_kept(name, rng, random_matrix):
     assert relative_error(name, x) < 1e-4
 
 
-@pytest.mark.parametrize("name", ["f16", "q8_0", "q4_0", "q4_k", "q6_k"])
+@pytest.mark.parametrize("name", [name for name in TARGETS if not name.startswith("p")])
 def test_beyond_float16_is_an_error(name):
     x = np.full((1, 256), 1e9, np.float32)
     with pytest.raises(ConvertError, match="65504"):
@@ -108,5 +114,5 @@ def test_beyond_float16_is_an_error(name):
 
 
 def test_an_unknown_target_lists_the_known():
-    with pytest.raises(UnsupportedFormatError, match=r"'q5_k'.*p2, p3, p4, p8"):
-        quantizer("q5_k")
+    with pytest.raises(UnsupportedFormatError, match=r"'iq4_nl'.*p2, p3, p4, p8"):
+        quantizer("iq4_nl")

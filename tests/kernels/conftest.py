@@ -14,8 +14,8 @@ from edgert import _core
 
 SEED = int(os.environ.get("EDGERT_TEST_SEED", "1"))
 FLOAT_FORMATS = ("f32", "f16", "bf16")
-# Parts that hold 16-bit scales: bf16 for p formats, f16 for ggml's.
-SCALE_PARTS = ("scale", "superscale")
+# Parts that hold 16-bit numbers: bf16 for p formats, f16 for ggml's.
+SCALE_PARTS = ("scale", "superscale", "minimum")
 
 F32 = NDArray[np.float32]
 
@@ -65,7 +65,7 @@ def make_weight(format_name: str, rows: int, cols: int, rng: np.random.Generator
         if name in SCALE_PARTS:
             parts.append(_scales(format_name, num_bytes, rng))
         elif name in ("subscale", "submin"):
-            high = 64 if format_name == "q4_k" else 256
+            high = 64 if format_name in ("q4_k", "q5_k") else 256
             parts.append(rng.integers(0, high, num_bytes, dtype=np.uint8))
         elif fill is not None:
             parts.append(np.full(num_bytes, fill, np.uint8))

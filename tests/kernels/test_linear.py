@@ -11,13 +11,14 @@ from edgert import _core
 
 SHAPES = [(1, 1), (5, 17), (16, 64), (33, 200), (48, 1100), (16, 2304)]
 K_QUANT_SHAPES = [(1, 256), (5, 256), (33, 768), (16, 2304)]
+BLOCKS_OF_32 = ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1")  # their activations have a scale for every 32 columns
 TOKENS = (1, 2, 3, 5, 8, 21)
 
 
 def shapes_of(weight_format: str) -> list[tuple[int, int]]:
-    if weight_format in ("q4_k", "q6_k"):
+    if weight_format.endswith("_k"):
         return K_QUANT_SHAPES
-    if weight_format in ("q8_0", "q4_0"):
+    if weight_format in BLOCKS_OF_32:
         return [(rows, -(-cols // 32) * 32) for rows, cols in SHAPES]
     return SHAPES
 
@@ -88,7 +89,7 @@ def test_products_of_dequantised_rows(
         values = _core.dequantize("scalar", weight_format, rows, cols, weight.parts).astype(np.float64)
         inputs = x.astype(np.float64)
         if weight_format not in ("f32", "f16", "bf16"):
-            columns = 32 if weight_format in ("q8_0", "q4_0") else 64
+            columns = 32 if weight_format in BLOCKS_OF_32 else 64
             codes, scales, _ = _core.quantize("scalar", x, columns)
             inputs = (codes.astype(np.float64) * np.repeat(scales.astype(np.float64), columns, axis=1))[:, :cols]
         # One rounding of the product of the scales and one of the sum for each step.

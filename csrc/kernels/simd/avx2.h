@@ -83,6 +83,10 @@ template <int kShift>
 static inline i32x16 shift_left(i32x16 a) {
   return {_mm256_slli_epi32(a.low, kShift), _mm256_slli_epi32(a.high, kShift)};
 }
+template <int kShift>
+static inline i32x16 shift_right(i32x16 a) {
+  return {_mm256_srai_epi32(a.low, kShift), _mm256_srai_epi32(a.high, kShift)};
+}
 static inline f32x16 to_float(i32x16 a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
 static inline i32x16 load_u8(const std::uint8_t* p) {
   const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));

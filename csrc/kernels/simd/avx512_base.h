@@ -64,6 +64,10 @@ template <int kShift>
 static inline i32x16 shift_left(i32x16 a) {
   return _mm512_slli_epi32(a, kShift);
 }
+template <int kShift>
+static inline i32x16 shift_right(i32x16 a) {
+  return _mm512_srai_epi32(a, kShift);
+}
 static inline f32x16 to_float(i32x16 a) { return _mm512_cvtepi32_ps(a); }
 static inline i32x16 load_u8(const std::uint8_t* p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));

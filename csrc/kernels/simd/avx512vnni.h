@@ -10,10 +10,6 @@ static inline DotSum no_sum() { return _mm512_setzero_si512(); }
 static inline DotSum dot(DotSum sum, Bytes codes, const std::int8_t* quad) {
   return _mm512_dpbusd_epi32(sum, codes, broadcast_quad(quad));
 }
-template <int kShift>
-static inline DotSum shift_right(DotSum a) {
-  return _mm512_srai_epi32(a, kShift);
-}
 static inline i32x16 widen(DotSum a) { return a; }
 
 // Signed codes plus 128 are unsigned; 128 times the sum of the activations is subtracted at the start.

@@ -72,6 +72,13 @@ template <int kShift>
 static inline i32x16 shift_left(i32x16 a) {
   EDGERT_EACH(i32x16, vshlq_n_s32(a.q[i], kShift));
 }
+template <int kShift>
+static inline i32x16 shift_right(i32x16 a) {
+  if constexpr (kShift > 0) {
+    for (int i = 0; i < 4; ++i) a.q[i] = vshrq_n_s32(a.q[i], kShift);
+  }
+  return a;
+}
 static inline f32x16 to_float(i32x16 a) { EDGERT_EACH(f32x16, vcvtq_f32_s32(a.q[i])); }
 static inline i32x16 load_u8(const std::uint8_t* p) {
   const uint8x16_t v = vld1q_u8(p);

@@ -12,13 +12,6 @@ static inline DotSum dot(DotSum sum, Bytes codes, const std::int8_t* quad) {
   for (int i = 0; i < 4; ++i) sum.q[i] = vdotq_s32(sum.q[i], vreinterpretq_s8_u8(codes.q[i]), x);
   return sum;
 }
-template <int kShift>
-static inline DotSum shift_right(DotSum a) {
-  if constexpr (kShift > 0) {
-    for (int i = 0; i < 4; ++i) a.q[i] = vshrq_n_s32(a.q[i], kShift);
-  }
-  return a;
-}
 static inline i32x16 widen(DotSum a) { return a; }
 static inline i32x16 signed_dot(i32x16 sum, Bytes codes, const std::int8_t* quad) { return dot(sum, codes, quad); }
 #undef EDGERT_EACH
