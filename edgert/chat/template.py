@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from edgert.chat.messages import Message, check_messages, check_tools
 from edgert.errors import ChatTemplateError
 from edgert.files.checkpoint import Checkpoint
-from edgert.files.opening import open_binary, read_exactly, read_json
+from edgert.files.opening import is_there, read_json, read_whole
 
 if TYPE_CHECKING:
     from edgert.chat.limits import Limits
@@ -184,10 +184,10 @@ def _find_source(source: Checkpoint | str | os.PathLike[str], tokenizer: Encoder
     if not folder.is_dir():
         folder = folder.parent
     path = folder / "chat_template.jinja"
-    if path.is_file():
+    if is_there(path):
         return _read_text(path)
     entry = tokenizer.config.get("chat_template") if tokenizer is not None else None
-    if entry is None and (folder / "chat_template.json").is_file():
+    if entry is None and is_there(folder / "chat_template.json"):
         entry = read_json(folder / "chat_template.json").get("chat_template")
     return _checked_entry(entry, f"{folder}: chat_template")
 
@@ -216,12 +216,8 @@ def _checked_entry(entry: Any, where: str) -> str | dict[str, str] | None:
 
 
 def _read_text(path: Path) -> str:
-    with open_binary(path) as (file, file_bytes):
-        if file_bytes > MAX_FILE_BYTES:
-            raise ChatTemplateError(f"{path}: found {file_bytes} bytes, expected at most {MAX_FILE_BYTES}")
-        content = read_exactly(file, path, 0, file_bytes)
     try:
-        return content.decode()
+        return read_whole(path, MAX_FILE_BYTES).decode()
     except UnicodeDecodeError as error:
         raise ChatTemplateError(f"{path}: found no UTF-8 at byte {error.start}, expected a text file") from None
 

@@ -71,7 +71,7 @@ def convert(
         if model.checkpoint.generation_config:
             folder.write_text("generation_config.json", _json(model.checkpoint.generation_config))
         with (
-            SourceFiles(model.checkpoint.files) as files,
+            SourceFiles(model.checkpoint) as files,
             ContainerWriter(folder.path / WEIGHTS_FILE, plan.container) as writer,
         ):
             _write_tensors(plan, files, writer, progress, threads or _num_cpus())

@@ -90,13 +90,13 @@ def is_gguf(start: bytes) -> bool:
     return start[:4] == MAGIC
 
 
-def open_gguf(path: Path) -> Checkpoint:
-    """Reads the header of one file: its key-values and where its tensors lie.
+def open_gguf(path: Path, *, is_named: bool = True) -> Checkpoint:
+    """Reads the header of one file: its key-values and where its tensors lie. `is_named`: by the user.
 
     Raises FileFormatError (with the byte) if the file breaks a rule, UnsupportedFormatError for version 1, big-endian
     files and unknown tensor types.
     """
-    with open_binary(path) as (file, file_bytes):
+    with open_binary(path, is_named=is_named) as (file, file_bytes):
         header = _Header(file, path, file_bytes)
         num_tensors, num_key_values = _read_counts(header)
         metadata = _read_key_values(header, num_key_values)

@@ -41,7 +41,7 @@ def _names(path: Path, count: int) -> list[Path]:
 
 def _open_other(path: Path) -> Checkpoint:
     try:
-        return open_gguf(path)
+        return open_gguf(path, is_named=False)
     except ModelNotFoundError as error:
         raise ModelNotFoundError(f"{error} (the model is split, all of its files are needed)") from None
 

@@ -8,7 +8,7 @@ from edgert.config import shown
 from edgert.errors import FileFormatError, ModelNotFoundError, UnsupportedFormatError
 from edgert.files.checkpoint import Checkpoint, Kind, TensorEntry
 from edgert.files.folder import FORMAT_VERSION_KEY, packed_tensors
-from edgert.files.opening import os_errors, read_json
+from edgert.files.opening import is_there, os_errors, read_json
 from edgert.files.safetensors import SafetensorsHeader, read_safetensors
 
 CONFIG = "config.json"
@@ -26,8 +26,7 @@ def open_folder(folder: Path, only: Path | None = None) -> Checkpoint:
     """
     config = read_json(folder / CONFIG)
     generation_path = folder / GENERATION_CONFIG
-    with os_errors(generation_path):
-        generation_config = read_json(generation_path) if generation_path.exists() else {}
+    generation_config = read_json(generation_path) if is_there(generation_path) else {}
     files, placed_in = _weight_files(folder, only)
     headers = [read_safetensors(path, index) for index, path in enumerate(files)]
     tensors = _merged(files, headers, placed_in)
@@ -48,8 +47,8 @@ def open_folder(folder: Path, only: Path | None = None) -> Checkpoint:
 
 def _weight_files(folder: Path, only: Path | None) -> tuple[tuple[Path, ...], dict[str, Path]]:
     """The folder's safetensors files, and for a sharded model the file that its index names for each tensor."""
+    has_single, has_index = is_there(folder / SINGLE), is_there(folder / INDEX)
     with os_errors(folder):
-        has_single, has_index = (folder / SINGLE).exists(), (folder / INDEX).exists()
         others = sorted(folder.glob("*.safetensors"))
     placed_in: dict[str, Path] = {}
     if has_single:

@@ -11,21 +11,32 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from edgert.errors import FileFormatError, ModelNotFoundError
+from edgert.files.containment import real_path
 
 MAX_JSON_BYTES = 64 << 20
 
 
 @contextmanager
-def open_binary(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """Opens a regular file for reading; yields it with its size in bytes."""
+def open_binary(path: Path, *, is_named: bool = False) -> Iterator[tuple[BinaryIO, int]]:
+    """Opens a regular file for reading; yields it with its size in bytes.
+
+    `is_named`: the user gave this very path; any other must not lead out of its folder (edgert.files.containment).
+    """
     with os_errors(path):
-        # A pipe or a device would block, or never end: look before opening.
-        mode = file_mode(path)
-        if not stat.S_ISREG(mode):
-            kind = "a folder" if stat.S_ISDIR(mode) else "a device or pipe"
-            raise FileFormatError(f"{path}: found {kind}, expected a file; give the path of a model file")
-        with open(path, "rb", buffering=0) as file:
-            yield file, os.fstat(file.fileno()).st_size
+        real = real_path(path, is_named=is_named)
+        # A pipe or a device would block, or do something: look before opening, and again at what was opened.
+        _check_regular(path, os.stat(real).st_mode)
+        descriptor = os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, "rb", buffering=0) as file:
+            status = os.fstat(descriptor)
+            _check_regular(path, status.st_mode)
+            yield file, status.st_size
+
+
+def _check_regular(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a device, pipe or socket"
+        raise FileFormatError(f"{path}: found {kind}, expected a file; give the path of a model file")
 
 
 def file_mode(path: Path) -> int:
@@ -70,19 +81,28 @@ def read_exactly(file: BinaryIO, path: Path, offset: int, length: int) -> bytes:
 
 
 def read_start(path: Path, length: int) -> bytes:
-    """The first `length` bytes, or fewer if the file is shorter."""
-    with open_binary(path) as (file, file_bytes):
+    """The first `length` bytes of a file that the user named, or fewer if it is shorter."""
+    with open_binary(path, is_named=True) as (file, file_bytes):
         return read_exactly(file, path, 0, min(length, file_bytes))
+
+
+def read_whole(path: Path, max_bytes: int, *, is_named: bool = False) -> bytes:
+    """All of a file that is not the weights, at most `max_bytes`."""
+    with open_binary(path, is_named=is_named) as (file, file_bytes):
+        if file_bytes > max_bytes:
+            raise FileFormatError(f"{path}: found {file_bytes} bytes, expected at most {max_bytes}; is it this file?")
+        return read_exactly(file, path, 0, file_bytes)
+
+
+def is_there(path: Path) -> bool:
+    """Whether a folder has this entry: a broken link, or a pipe, counts, so that it is an error and not ignored."""
+    with os_errors(path):
+        return os.path.lexists(path)
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file."""
-    with open_binary(path) as (file, file_bytes):
-        if file_bytes > MAX_JSON_BYTES:
-            raise FileFormatError(
-                f"{path}: found {file_bytes} bytes, expected at most {MAX_JSON_BYTES}; this is no configuration"
-            )
-        return parse_json(read_exactly(file, path, 0, file_bytes), str(path))
+    return parse_json(read_whole(path, MAX_JSON_BYTES), str(path))
 
 
 def parse_json(text: bytes, source: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import tokenizers
 from tokenizers import AddedToken
 
 from edgert.errors import TokenizerError
-from edgert.files.opening import open_binary, read_exactly, read_json
+from edgert.files.opening import is_there, read_json, read_whole
 from edgert.tokenizer.pieces import compile_decoder, is_control_spelling
 from edgert.tokenizer.tokenizer import SpecialTokens, Tokenizer
 
@@ -25,24 +25,21 @@ def from_folder(folder: Path) -> Tokenizer | None:
     Raises TokenizerError if the library cannot build it, and FileFormatError for a broken configuration.
     """
     path = folder / "tokenizer.json"
-    if not path.is_file():
-        return None
-    return from_tokenizer_json(path)
+    return from_tokenizer_json(path) if is_there(path) else None
 
 
-def from_tokenizer_json(path: Path) -> Tokenizer:
-    """The tokenizer in `path`, with tokenizer_config.json and special_tokens_map.json beside it if they are there."""
+def from_tokenizer_json(path: Path, *, is_named: bool = False) -> Tokenizer:
+    """The tokenizer in `path` (`is_named`: by the user).
+
+    tokenizer_config.json and special_tokens_map.json beside it are read if they are there.
+    """
     config: dict[str, Any] = {}
     if path.name == "tokenizer.json":
         for name in ("special_tokens_map.json", "tokenizer_config.json"):
             beside = path.with_name(name)
-            if beside.is_file():
+            if is_there(beside):
                 config.update(read_json(beside))
-    with open_binary(path) as (file, file_bytes):
-        if file_bytes > MAX_TOKENIZER_BYTES:
-            raise TokenizerError(f"{path}: found {file_bytes} bytes, expected at most {MAX_TOKENIZER_BYTES}")
-        text = read_exactly(file, path, 0, file_bytes)
-    return from_json(text, config, str(path))
+    return from_json(read_whole(path, MAX_TOKENIZER_BYTES, is_named=is_named), config, str(path))
 
 
 def from_json(text: bytes, config: Mapping[str, Any], source: str) -> Tokenizer:
