@@ -2,7 +2,19 @@
 
 
 class EdgertError(Exception):
-    """Base of all errors that edgert raises on purpose. The message says what, found, expected, what to do."""
+    """Base of all errors that edgert raises on purpose. The message says what, found, expected, what to do.
+
+    It is one printable line: what a file holds can put no control characters on a terminal.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__("".join(map(_printable, message)))
+
+
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    return " " if character.isspace() else character.encode("unicode_escape").decode()
 
 
 class ModelNotFoundError(EdgertError):

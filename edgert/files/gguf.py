@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,7 +21,14 @@ MAX_STRING_BYTES = 1 << 20
 MAX_KEY_BYTES = (1 << 16) - 1
 MAX_TENSOR_NAME_BYTES = 255
 MAX_KEY_VALUES = 1 << 16
-MAX_ARRAY_ELEMENTS = 1 << 22  # of all arrays: a list takes more memory than its bytes in the file
+MAX_TENSORS = 1 << 16
+MAX_ARRAY_ELEMENTS = 1 << 22  # of all arrays
+# Strings and lists take more memory than their bytes in the file: all of them at most this and the file's size.
+FREE_VALUE_BYTES = 36 << 20
+ELEMENT_BYTES = 8  # in a list
+NUMBER_BYTES = 32
+STRINGS_AT_ONCE = 1024
+MAX_SHORT_STRING_BYTES = 4096
 MAX_DIMENSIONS = 4
 FIRST_READ_BYTES = 1 << 20
 
@@ -41,6 +49,7 @@ class _Header:
         self.file_bytes = file_bytes
         self.position = 0
         self.array_elements = 0
+        self.value_bytes = 0
         self._file = file
         self._bytes = b""
 
@@ -74,9 +83,19 @@ class _Header:
             raise self.error(start, what, f"{length} bytes", f"at most {limit}")
         begin = self.take(length, what)
         try:
-            return self._bytes[begin : begin + length].decode("utf-8")
+            text = self._bytes[begin : begin + length].decode("utf-8")
         except UnicodeDecodeError as error:
             raise self.error(begin, what, f"no UTF-8 ({error.reason})", "UTF-8") from None
+        self.charge(sys.getsizeof(text), what)
+        return text
+
+    def charge(self, num_bytes: int, what: str) -> None:
+        """Takes the memory of a value off what all values may have."""
+        self.value_bytes += num_bytes
+        limit = FREE_VALUE_BYTES + self.file_bytes
+        if self.value_bytes > limit:
+            found = f"values that take {self.value_bytes} bytes of memory"
+            raise self.error(self.position, what, found, f"at most {limit} for a file this long")
 
     def error(self, position: int, what: str, found: object, expected: str) -> FileFormatError:
         return FileFormatError(
@@ -120,21 +139,22 @@ def _read_counts(header: _Header) -> tuple[int, int]:
     version = header.scalar("I", "version")
     if version not in (2, 3):
         if version in (2 << 24, 3 << 24):
-            raise UnsupportedFormatError(f"{header.path}: found a big-endian GGUF, expected little-endian; convert it")
+            raise UnsupportedFormatError(
+                f"{header.path}: version at byte 4: found a big-endian GGUF, expected little-endian; convert the model"
+            )
         raise UnsupportedFormatError(
             f"{header.path}: version at byte 4: found GGUF version {version}, expected 2 or 3; convert the model again"
         )
     num_tensors = header.scalar("Q", "number of tensors")
     num_key_values = header.scalar("Q", "number of key-values")
     left = header.file_bytes - header.position
-    if num_key_values > min(MAX_KEY_VALUES, left // _MIN_KEY_VALUE_BYTES):
-        limit = min(MAX_KEY_VALUES, left // _MIN_KEY_VALUE_BYTES)
+    limit = min(MAX_KEY_VALUES, left // _MIN_KEY_VALUE_BYTES)
+    if num_key_values > limit:
         raise header.error(16, "number of key-values", num_key_values, f"at most {limit}")
     left -= num_key_values * _MIN_KEY_VALUE_BYTES
-    if num_tensors > left // _MIN_TENSOR_BYTES:
-        raise header.error(
-            8, "number of tensors", num_tensors, f"at most {left // _MIN_TENSOR_BYTES} in a file this long"
-        )
+    limit = min(MAX_TENSORS, left // _MIN_TENSOR_BYTES)
+    if num_tensors > limit:
+        raise header.error(8, "number of tensors", num_tensors, f"at most {limit}")
     return num_tensors, num_key_values
 
 
@@ -178,35 +198,49 @@ def _read_array(header: _Header, what: str) -> list[Any]:
         return _read_strings(header, what, count)
     letter = _SCALARS[kind]
     begin = header.take(count * struct.calcsize("<" + letter), what)
+    header.charge(count * _number_bytes(header.view[begin : header.position], letter), what)
     if kind == _BOOL:
         return _checked_bools(header, what, begin, header.view[begin : header.position])
     return list(struct.unpack_from(f"<{count}{letter}", header.view, begin))
 
 
 def _read_strings(header: _Header, what: str, count: int) -> list[str]:
-    """A vocabulary has 10^5 strings: one loop over the bytes at hand, more read only when they run out."""
+    """A vocabulary has 10^5 strings: they are read by the thousand."""
     if count * 8 > header.file_bytes - header.position:
         header.take(count * 8, what)  # raises: even empty strings would not fit
     strings: list[str] = []
+    while len(strings) < count:
+        some = _read_short_strings(header, min(STRINGS_AT_ONCE, count - len(strings)))
+        header.charge(sum(map(sys.getsizeof, some)) + ELEMENT_BYTES * len(some), what)
+        strings += some
+        if len(some) < STRINGS_AT_ONCE and len(strings) < count:
+            strings.append(header.string(MAX_STRING_BYTES, f"{what}, element {len(strings)}"))
+    return strings
+
+
+def _read_short_strings(header: _Header, count: int) -> list[str]:
+    """Up to `count` strings from the bytes at hand: stops before one that is long, not all there, or no UTF-8."""
+    strings: list[str] = []
     view, position = header.view, header.position
     unpack_length = struct.Struct("<Q").unpack_from
-    while len(strings) < count:
-        if position + 8 <= len(view):
-            end = position + 8 + unpack_length(view, position)[0]
-            if end - position - 8 <= MAX_STRING_BYTES and end <= len(view):
-                try:
-                    strings.append(view[position + 8 : end].decode("utf-8"))
-                except UnicodeDecodeError:
-                    break
-                position = end
-                continue
-        header.position = position
-        strings.append(header.string(MAX_STRING_BYTES, f"{what}, element {len(strings)}"))
-        view, position = header.view, header.position
+    while len(strings) < count and position + 8 <= len(view):
+        end = position + 8 + unpack_length(view, position)[0]
+        if end > len(view) or end > position + MAX_SHORT_STRING_BYTES:
+            break
+        try:
+            strings.append(view[position + 8 : end].decode("utf-8"))
+        except UnicodeDecodeError:
+            break
+        position = end
     header.position = position
-    if len(strings) < count:  # the element that is no UTF-8: read it again for its error
-        header.string(MAX_STRING_BYTES, f"{what}, element {len(strings)}")
     return strings
+
+
+def _number_bytes(raw: bytes, letter: str) -> int:
+    """Memory of a list element: Python keeps each number up to 255 only once."""
+    width = struct.calcsize("<" + letter)
+    is_small = letter not in "fd" and not any(raw[i::width].strip(b"\0") for i in range(1, width))
+    return ELEMENT_BYTES if is_small else ELEMENT_BYTES + NUMBER_BYTES
 
 
 def _checked_bools(header: _Header, what: str, start: int, values: bytes) -> list[bool]:

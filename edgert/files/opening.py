@@ -13,7 +13,12 @@ from typing import Any, BinaryIO
 from edgert.errors import FileFormatError, ModelNotFoundError
 from edgert.files.containment import real_path
 
-MAX_JSON_BYTES = 64 << 20
+MAX_JSON_BYTES = 32 << 20
+# Characters beyond ASCII can make a text four times as large as its bytes.
+MAX_TEXT_JSON_BYTES = 8 << 20
+# A value of a few bytes, [] or 0, takes tens of bytes as an object: a file of many must be long.
+MAX_JSON_VALUES = 200_000
+BYTES_PER_JSON_VALUE = 64
 
 
 @contextmanager
@@ -105,20 +110,28 @@ def read_json(path: Path) -> dict[str, Any]:
     return parse_json(read_whole(path, MAX_JSON_BYTES), str(path))
 
 
-def parse_json(text: bytes, source: str) -> dict[str, Any]:
-    """Parses a JSON object; duplicate keys, NaN and nesting without end are errors that name `source`."""
+def parse_json(text: bytes, source: str, *, file_bytes: int = 0) -> dict[str, Any]:
+    """Parses a JSON object; duplicate keys, NaN and nesting without end are errors that name `source`.
+
+    file_bytes: of the file that the text is in, which may then hold more values.
+    """
+    _check_json_size(text, source, file_bytes)
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
     except UnicodeDecodeError as error:
         raise FileFormatError(
-            f"{source}: found bytes that are not UTF-8 at byte {error.start}, expected JSON"
+            f"{source}: found bytes that are not UTF-8 at byte {error.start}, expected JSON; download the file again"
         ) from None
     except RecursionError:
-        raise FileFormatError(f"{source}: found JSON nested too deeply, expected an object of a few levels") from None
+        raise FileFormatError(
+            f"{source}: found JSON nested too deeply, expected a few levels; is it this file?"
+        ) from None
     except ValueError as error:
-        raise FileFormatError(f"{source}: found no valid JSON ({error}); download the file again") from None
+        raise FileFormatError(
+            f"{source}: found no valid JSON{_place_of(error)}, expected an object; download the file again"
+        ) from None
     if not isinstance(value, dict):
-        raise FileFormatError(f"{source}: found a JSON {type(value).__name__}, expected an object")
+        raise FileFormatError(f"{source}: found a JSON {type(value).__name__}, expected an object; is it this file?")
     return value
 
 
@@ -133,9 +146,30 @@ def gigabytes(num_bytes: int) -> str:
 def truncated(path: Path, file_bytes: int, expected_bytes: int) -> FileFormatError:
     """The error for a file that ends before its last tensor."""
     return FileFormatError(
-        f"{path}: file holds {gigabytes(file_bytes)} of {gigabytes(expected_bytes)} "
-        f"({file_bytes} of {expected_bytes} bytes): the download did not finish; download it again"
+        f"{path}: file holds {gigabytes(file_bytes)} of {gigabytes(expected_bytes)}: found {file_bytes} bytes, "
+        f"expected {expected_bytes}; the download did not finish, download it again"
     )
+
+
+def _check_json_size(text: bytes, source: str, file_bytes: int) -> None:
+    if len(text) > MAX_TEXT_JSON_BYTES and not text.isascii():
+        raise FileFormatError(
+            f"{source}: found {len(text)} bytes of JSON with characters beyond ASCII, "
+            f"expected at most {MAX_TEXT_JSON_BYTES}; is it this file?"
+        )
+    num_values = text.count(b",") + text.count(b"[") + text.count(b"{")
+    limit = MAX_JSON_VALUES + max(file_bytes, len(text)) // BYTES_PER_JSON_VALUE
+    if num_values > limit:
+        raise FileFormatError(
+            f"{source}: found {num_values} values, expected at most {limit} in a file this long; is it this file?"
+        )
+
+
+def _place_of(error: ValueError) -> str:
+    """Where and why the JSON is broken, in bytes."""
+    if isinstance(error, json.JSONDecodeError):
+        return f" at byte {len(error.doc[: error.pos].encode())} ({error.msg})"
+    return f" ({error})"
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

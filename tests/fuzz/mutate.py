@@ -50,7 +50,7 @@ class Fuzzer:
             preload = " ".join(library_path(name) for name in ("libasan.so", "libstdc++.so.6"))
             self._environment |= {
                 "LD_PRELOAD": preload, "PYTHONPATH": str(ROOT), "PYTHONMALLOC": "malloc",
-                "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:hard_rss_limit_mb=3000:quarantine_size_mb=32",
+                "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:hard_rss_limit_mb=3000",
                 "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
             }  # fmt: skip
 
