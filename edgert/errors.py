@@ -8,7 +8,12 @@ class EdgertError(Exception):
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__("".join(map(_printable, message)))
+        super().__init__(printable(message))
+
+
+def printable(text: str) -> str:
+    """`text` as one line without control characters, for a terminal."""
+    return text if text.isprintable() else "".join(map(_printable, text))
 
 
 def _printable(character: str) -> str:

@@ -11,6 +11,7 @@ from edgert.cli.chat import chat
 from edgert.cli.convert import convert
 from edgert.cli.doctor import doctor
 from edgert.cli.run import run
+from edgert.cli.verify import verify
 
 
 def make_app() -> typer.Typer:
@@ -24,7 +25,7 @@ def make_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback()(_root)
-    for command in (run, chat, convert, bench, doctor):
+    for command in (run, chat, convert, verify, bench, doctor):
         app.command()(command)
     return app
 
