@@ -15,7 +15,7 @@ from edgert.files.containment import real_path
 
 MAX_JSON_BYTES = 32 << 20
 # Characters beyond ASCII can make a text four times as large as its bytes.
-MAX_TEXT_JSON_BYTES = 8 << 20
+MAX_TEXT_JSON_BYTES = 4 << 20
 # A value of a few bytes, [] or 0, takes tens of bytes as an object: a file of many must be long.
 MAX_JSON_VALUES = 200_000
 BYTES_PER_JSON_VALUE = 64
@@ -76,13 +76,28 @@ def read_exactly(file: BinaryIO, path: Path, offset: int, length: int) -> bytes:
     while missing:
         piece = file.read(missing)
         if not piece:
-            raise FileFormatError(
-                f"{path}: the file ended {missing} bytes early at byte {offset + length - missing}; "
-                "was it changed while it was read?"
-            )
+            raise _ended_early(path, offset + length - missing, missing)
         pieces.append(piece)
         missing -= len(piece)
-    return b"".join(pieces)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def read_into(file: BinaryIO, path: Path, offset: int, out: memoryview) -> None:
+    """Fills `out` with the bytes from `offset` on. REQUIRES: as read_exactly."""
+    os.lseek(file.fileno(), offset, os.SEEK_SET)
+    done = 0
+    while done < len(out):
+        count = os.readv(file.fileno(), [out[done:]])
+        if not count:
+            raise _ended_early(path, offset + done, len(out) - done)
+        done += count
+
+
+def _ended_early(path: Path, position: int, missing: int) -> FileFormatError:
+    return FileFormatError(
+        f"{path}: found the end of the file at byte {position}, expected {missing} more bytes; "
+        "was it changed while it was read?"
+    )
 
 
 def read_start(path: Path, length: int) -> bytes:

@@ -16,9 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from mutations import mutation
-from seed_models import write_seeds
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from fuzz.mutations import mutation
+from fuzz.seed_models import write_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCH = 400  # mutations a child: it takes seconds to start under sanitizers

@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from seed_models import safetensors_bytes
+from fuzz.seed_models import safetensors_bytes
 
 NUMBERS = [0, 1, 2, -1, 3, 7, 31, 63, 127, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**63, 2**64 - 1, -(2**63)]
 ODD_VALUES: list[Any] = [

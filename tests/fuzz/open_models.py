@@ -15,8 +15,8 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from mutations import main_file, mutation, seed_models
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from fuzz.mutations import main_file, mutation, seed_models
 
 ADDRESS_SPACE_BYTES = 3 << 30
 TIMEOUT_S = 120  # of one mutation: then SIGALRM ends the child
