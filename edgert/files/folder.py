@@ -37,7 +37,8 @@ def packed_tensors(
             raise UnsupportedFormatError(
                 f"{path}: {FORMAT_VERSION_KEY}: found {shown(version)}, expected {FORMAT_VERSION!r}; update edgert"
             )
-        described = parse_json(header.metadata.get(TENSORS_KEY, "{}").encode(), f"{path}: {TENSORS_KEY}")
+        text = header.metadata.get(TENSORS_KEY, "{}").encode()
+        described = parse_json(text, f"{path}: {TENSORS_KEY}", file_bytes=header.file_bytes)
         for name, value in described.items():
             if name in packed:
                 raise FileFormatError(

@@ -23,10 +23,11 @@ MAX_DIMENSIONS = 8
 
 @dataclass(frozen=True, slots=True)
 class SafetensorsHeader:
-    """A file's tensors in the order of the header, with offsets in the file, and its free metadata."""
+    """A file's tensors in the order of the header, with offsets in the file, its free metadata, and its size."""
 
     tensors: dict[str, TensorEntry]
     metadata: dict[str, str]
+    file_bytes: int
 
 
 def is_safetensors(start: bytes) -> bool:
@@ -65,7 +66,7 @@ def read_safetensors(path: Path, file_index: int = 0) -> SafetensorsHeader:
     data_start = 8 + length
     tensors = {name: _entry(path, name, value, file_index, data_start) for name, value in header.items()}
     _check_ranges(path, list(tensors.values()), data_start, file_bytes)
-    return SafetensorsHeader(tensors, metadata)
+    return SafetensorsHeader(tensors, metadata, file_bytes)
 
 
 def _entry(path: Path, name: str, value: Any, file_index: int, data_start: int) -> TensorEntry:

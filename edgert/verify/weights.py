@@ -24,7 +24,7 @@ _BLOCK_SCALES: dict[str, tuple[int, ...]] = {
     "q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,),
 }  # fmt: skip
 _BLOCK_BYTES = {name: block_bytes for name, _, block_bytes in GGML_TYPES.values()}
-_FLOAT_PARTS = ("scale", "superscale")
+_FLOAT_PARTS = ("scale", "minimum", "superscale")
 _PLANE_FORMATS = ("p2", "p3", "p4", "p8")
 
 

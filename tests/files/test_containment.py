@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import edgert
@@ -153,6 +154,23 @@ def test_a_folder_below_a_snapshot_may_use_its_blobs(hub: Path) -> None:
     for name in FILES:
         (hub / "q4" / name).symlink_to(f"../{os.readlink(hub / name)}")
     open_all(hub / "q4")
+
+
+def test_split_gguf_files_may_lie_in_the_cache(tmp_path: Path) -> None:
+    from fuzz import seed_models
+
+    tensors = seed_models.weights(np.random.default_rng(1))
+    seed_models.write_split_gguf(tmp_path / "split", tensors)
+    repository = tmp_path / "models--org--name"
+    snapshot = repository / "snapshots" / "main" / "q8"
+    snapshot.mkdir(parents=True)
+    (repository / "blobs").mkdir()
+    for number, path in enumerate(sorted((tmp_path / "split").iterdir())):
+        path.rename(repository / "blobs" / f"{number:064x}")
+        (snapshot / path.name).symlink_to(f"../../../blobs/{number:064x}")
+    first = snapshot / "m-00001-of-00002.gguf"
+    edgert.load(first, threads=1).close()
+    assert len(open_checkpoint(first).files) == 2
 
 
 @pytest.mark.parametrize("spot", ["out", "blob_is_a_link", "other_repository", "above_blobs", "below_blobs"])

@@ -221,6 +221,29 @@ def test_our_folder_may_describe_its_floats(folder: Path) -> None:
     assert (norm.parts, norm.checksum) == ((), "crc32:00000001")
 
 
+def test_a_large_file_may_describe_more_tensors(folder: Path) -> None:
+    """40,000 tensors make 300,000 values of JSON: too many for a small file, few for a gigabyte."""
+    names = [f"t{i}" for i in range(40_000)]
+    described = {name: {"format": "f32", "shape": [1], "role": "bias", "parts": []} for name in names}
+    metadata = {"edgert.format_version": "1", "edgert.tensors": json.dumps(described)}
+    header: dict[str, Any] = {"__metadata__": metadata}
+    for i, name in enumerate(names):
+        header[name] = {"dtype": "F32", "shape": [1], "data_offsets": [4 * i, 4 * i + 4]}
+    size = 1 << 30
+    header["large"] = {"dtype": "U8", "shape": [size], "data_offsets": [4 * len(names), 4 * len(names) + size]}
+    text = json.dumps(header).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + 4 * len(names) + size)
+    assert len(open_checkpoint(folder).tensors) == 40_001
+    del header["large"]
+    text = json.dumps(header).encode()
+    content = struct.pack("<Q", len(text)) + text + bytes(4 * len(names))
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(FileFormatError, match="values, expected at most"):
+        open_checkpoint(folder)
+
+
 def test_a_file_that_shrinks_while_it_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "model.safetensors").write_bytes(tensor_file({"a": b"1234"}))
     real: Callable[[int], os.stat_result] = os.fstat

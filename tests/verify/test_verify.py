@@ -160,6 +160,15 @@ def test_every_ggml_type_with_scales_knows_where_they_lie() -> None:
         assert found == list(places), name
 
 
+def test_every_part_with_floats_is_known() -> None:
+    from edgert.quant import format as formats
+    from edgert.verify.weights import _FLOAT_PARTS
+
+    whole_numbers = {"byte", "nibble", "field", "plane1", "plane2", "subscale", "submin", "values"}
+    parts = {part.name for name in formats.names() for part in formats.get(name).spec.parts}
+    assert parts <= whole_numbers | {*_FLOAT_PARTS}
+
+
 @pytest.fixture
 def hub(seeds: Path, tmp_path: Path) -> Path:
     """The Hugging Face folder as its cache keeps it: weights by sha256, the rest by what git calls it."""
