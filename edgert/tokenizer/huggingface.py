@@ -12,8 +12,9 @@ from tokenizers import AddedToken
 
 from edgert.errors import TokenizerError
 from edgert.files.opening import is_there, read_json, read_whole
+from edgert.tokenizer.growth import check_growth, check_token_ids
 from edgert.tokenizer.pieces import compile_decoder, is_control_spelling
-from edgert.tokenizer.tokenizer import SpecialTokens, Tokenizer
+from edgert.tokenizer.tokenizer import SpecialTokens, Tokenizer, is_library_error
 
 MAX_TOKENIZER_BYTES = 256 << 20
 _NAMES = ("bos", "eos", "unk", "pad")
@@ -46,12 +47,13 @@ def from_json(text: bytes, config: Mapping[str, Any], source: str) -> Tokenizer:
     """The tokenizer that the bytes of a tokenizer.json describe; `config` is tokenizer_config.json, perhaps empty."""
     try:
         backend = tokenizers.Tokenizer.from_buffer(text)
-    except BaseException as error:  # the library raises Exception, and a panic of its own that is no Exception
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+    except BaseException as error:
+        if not is_library_error(error):
             raise
         raise TokenizerError(
             f"{source}: found no tokenizer ({error}), expected a tokenizer.json; get the file again"
         ) from None
+    check_growth(backend, source)
     rules = compile_decoder(_decoder(backend), source)
     texts = {name: _token_text(config.get(f"{name}_token")) for name in _NAMES}
     _mark_control_tokens(backend, [text for text in texts.values() if text is not None])
@@ -65,7 +67,9 @@ def from_json(text: bytes, config: Mapping[str, Any], source: str) -> Tokenizer:
         adds_bos=config.get("add_bos_token") is True,
         stop=frozenset(() if eos is None else (eos,)),
     )
-    return Tokenizer(backend, rules, special, config=config)
+    tokenizer = Tokenizer(backend, rules, special, config=config)
+    check_token_ids(tokenizer.vocab_size - 1, source)
+    return tokenizer
 
 
 def _decoder(backend: tokenizers.Tokenizer) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ Name -> (what writes the model, the class of the error, a part of the message).
 
 import struct
 
+from fuzz import seed_models
 from fuzz.seed_models import ARRAY, BOOL, F32, STRING, U32, VOCAB
 
 from edgert.errors import (
@@ -179,6 +180,9 @@ CONFIG: dict[str, Case] = {
 }
 
 CTC = {"type": "CTC", "pad_token": "<pad>", "word_delimiter_token": "|", "cleanup": True}
+LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+REPLACE = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}
+A = {"Sequence": {"id": "A", "type_id": 0}}
 TOKENIZER: dict[str, Case] = {
     "tokenizer no JSON": (folder(file("tokenizer.json", "{")), TokenizerError, "tokenizer.json: found no tokenizer"),
     "tokenizer without a model": (tokenizer(model=GONE), TokenizerError, "found no tokenizer"),
@@ -186,6 +190,33 @@ TOKENIZER: dict[str, Case] = {
     "merges of no tokens": (bpe(merges=["zz yy"]), TokenizerError, "found no tokenizer"),
     "added token without an id": (tokenizer(added_tokens=[{"content": "x"}]), TokenizerError, "found no tokenizer"),
     "decoder unknown": (tokenizer(decoder=CTC), TokenizerError, "CTC"),
+    "tokenizer of 2000 steps": (
+        tokenizer(pre_tokenizer={"type": "Sequence", "pretokenizers": [LEVEL] * 2000}),
+        TokenizerError,
+        "found 2000 steps, expected at most 64",
+    ),
+    "tokenizer whose cuts double": (
+        tokenizer(pre_tokenizer={"type": "Sequence", "pretokenizers": [LEVEL] * 20}),
+        TokenizerError,
+        "make a text 1048576 times as long, expected at most 256",
+    ),
+    "tokenizer whose replacements grow": (
+        tokenizer(normalizer={"type": "Sequence", "normalizers": [REPLACE] * 3}),
+        TokenizerError,
+        "make a text 2000000000 times as long",
+    ),
+    "tokenizer that repeats the text": (
+        tokenizer(
+            post_processor={"type": "TemplateProcessing", "single": [A] * 300, "pair": [A], "special_tokens": {}}
+        ),
+        TokenizerError,
+        "600 times as long",
+    ),
+    "token id of 2^32": (
+        bpe(vocab=seed_models.tokenizer_json()["model"]["vocab"] | {"zz": 2**32 - 1}),
+        TokenizerError,
+        "found token id 4294967295, expected at most 16777215",
+    ),
     "settings no JSON": (
         folder(file("tokenizer_config.json", "x")),
         FileFormatError,

@@ -178,6 +178,15 @@ def test_broken_configuration(tmp_path: Path) -> None:
         edgert.load_tokenizer(tmp_path)
 
 
+def test_a_pattern_that_does_not_come_to_an_end_is_an_error() -> None:
+    backend = byte_level()
+    backend.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex("(a+)+$"), "isolated")
+    tokenizer = from_json(backend.to_str().encode(), {}, "x")
+    assert tokenizer.decode(tokenizer.encode("ab")) == "ab"
+    with pytest.raises(TokenizerError, match=r"found an error in a text of 31 characters .*retry-limit"):
+        tokenizer.encode("a" * 30 + "b")
+
+
 def test_gguf_to_folder_and_back(tmp_path: Path) -> None:
     original = from_gguf(sentencepiece_metadata())
     assert original is not None
