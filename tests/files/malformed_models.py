@@ -183,6 +183,7 @@ CTC = {"type": "CTC", "pad_token": "<pad>", "word_delimiter_token": "|", "cleanu
 LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 REPLACE = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}
 A = {"Sequence": {"id": "A", "type_id": 0}}
+TEMPLATE_PROCESSING = {"type": "TemplateProcessing", "single": [A] * 300, "pair": [A], "special_tokens": {}}
 TOKENIZER: dict[str, Case] = {
     "tokenizer no JSON": (folder(file("tokenizer.json", "{")), TokenizerError, "tokenizer.json: found no tokenizer"),
     "tokenizer without a model": (tokenizer(model=GONE), TokenizerError, "found no tokenizer"),
