@@ -10,6 +10,7 @@ import pytest
 import edgert
 from edgert.cli import run_command
 from edgert.errors import EdgertError
+from edgert.verify import verify
 
 from .malformed import CORPUS
 
@@ -45,6 +46,13 @@ def test_each_has_its_own_error(tmp_path: Path, name: str) -> None:
     assert len(text) < 1000 and text.isprintable()
     if name.startswith("gguf:") and "alignment" not in name:
         assert re.search(r"byte \d+|\d+ bytes", text)
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_verify_finds_the_same(tmp_path: Path, name: str) -> None:
+    case = CORPUS[name]
+    report = verify(case.build(tmp_path))
+    assert any(type(f.error) is case.error and case.message in f.message for f in report.findings)
 
 
 def test_the_errors_differ() -> None:

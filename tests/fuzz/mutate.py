@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fuzz.mutations import mutation
+from fuzz.open_models import BAD_SEEDS
 from fuzz.seed_models import write_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,6 +62,8 @@ class Fuzzer:
                 numbers = [str(self._arguments.seed), str(first), str(end)]
                 command = [*self._command, str(self._seeds), folder, *numbers]
                 child = subprocess.run(command, capture_output=True, text=True, env=self._environment)
+            if child.returncode == BAD_SEEDS:
+                sys.exit(child.stderr)
             lines = child.stdout.splitlines()
             for number, line in enumerate(lines, start=first):
                 self.answers[line.split(": ")[0]] += 1

@@ -18,6 +18,7 @@ from types import ModuleType
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fuzz.mutations import main_file, mutation, seed_models
 
+BAD_SEEDS = 70  # the exit code where an unchanged model does not run
 ADDRESS_SPACE_BYTES = 3 << 30
 TIMEOUT_S = 120  # of one mutation: then SIGALRM ends the child
 MESSAGES = [{"role": "user", "content": "then"}, {"role": "assistant", "content": "the"}]
@@ -74,7 +75,8 @@ def main() -> None:
     seeds, scratch, seed, first, end = Path(arguments[0]), Path(arguments[1]), *map(int, arguments[2:])
     for model in seed_models(seeds):
         if (found := answer(model)) != "ran":
-            sys.exit(f"{model.name}: found {found!r}, expected the valid model to run")
+            print(f"{model.name}: found {found!r}, expected the valid model to run", file=sys.stderr)
+            sys.exit(BAD_SEEDS)
     for number in range(first, end):
         model = mutation(seeds, scratch, seed, number)
         print(answer(model), flush=True)
