@@ -70,7 +70,8 @@ def mutate_json(value: Any, rng: random.Random) -> Any:
         container, key = rng.choice(places)
         choice = rng.random()
         if choice < 0.65:
-            container[key] = rng.choice(ODD_VALUES)
+            # A copy: a list that is put in may be mutated in its turn.
+            container[key] = copy.deepcopy(rng.choice(ODD_VALUES))
         elif choice < 0.8:
             del container[key]
         elif isinstance(container[key], (int, float)) and not isinstance(container[key], bool):
