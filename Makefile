@@ -8,6 +8,8 @@ CPP_FILES = $(shell find csrc -name '*.cpp' -o -name '*.h')
 AARCH64_CXX ?= aarch64-linux-gnu-g++
 QEMU ?= qemu-aarch64 -L /usr/aarch64-linux-gnu
 FUZZ_SECONDS ?= 600
+FUZZ_MUTATIONS ?=
+FUZZ_JOBS ?= $(JOBS)
 FUZZ_SEED ?= 1
 
 .PHONY: dev stubs docs test lint format fuzz interrupt neon bench clean
@@ -46,13 +48,15 @@ neon:
 	$(PYTHON) tools/compare_digests.py --native build/digest/edgert_digest --foreign "$(QEMU) build/neon/edgert_digest"
 
 # Mutated files through the Python readers and the C++ store, in a build with address and undefined-behaviour checks.
+# FUZZ_MUTATIONS=200000: that many instead of as many as FUZZ_SECONDS allow.
 fuzz:
 	cd / && $(PYTHON) -c 'import edgert._core' 2>/dev/null || $(MAKE) -C $(CURDIR) dev
 	$(CONFIGURE) -B build/fuzz -DEDGERT_SANITIZE=address,undefined -DEDGERT_FUZZ=ON -DEDGERT_TESTS=OFF \
 	  -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DEDGERT_OUTPUT_DIR=$(CURDIR)/build/fuzz/module
 	cmake --build build/fuzz --parallel $(JOBS)
 	build/fuzz/edgert_fuzz_store $$(($(FUZZ_SECONDS) / 4)) $(FUZZ_SEED)
-	$(PYTHON) tests/fuzz/mutate.py --module build/fuzz/module --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
+	$(PYTHON) tests/fuzz/mutate.py --module build/fuzz/module --seed $(FUZZ_SEED) --jobs $(FUZZ_JOBS) \
+	  $(if $(FUZZ_MUTATIONS),--count $(FUZZ_MUTATIONS),--seconds $(FUZZ_SECONDS))
 
 # Conversions killed at 20 random moments and out of disk space at 5 (the small disks are tmpfs and need root).
 interrupt:

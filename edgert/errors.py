@@ -2,7 +2,24 @@
 
 
 class EdgertError(Exception):
-    """Base of all errors that edgert raises on purpose. The message says what, found, expected, what to do."""
+    """Base of all errors that edgert raises on purpose. The message says what, found, expected, what to do.
+
+    It is one printable line: what a file holds can put no control characters on a terminal.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(one_line(message))
+
+
+def one_line(text: str) -> str:
+    r"""The text as one line that a terminal shows as it is: invisible characters are spelled out ("\x1b")."""
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    if character.isprintable():
+        return character
+    return " " if character.isspace() else character.encode("unicode_escape").decode()
 
 
 class ModelNotFoundError(EdgertError):

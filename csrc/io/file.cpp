@@ -23,13 +23,13 @@ namespace {
 }  // namespace
 
 File::File(const std::string& path) : path_(path) {
-  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // The caller has resolved the links; one that takes the file's place now is not followed, and a pipe does not block.
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (descriptor_ < 0) throw_errno(path);
   struct stat status{};
   if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
-    const int error = errno != 0 ? errno : EINVAL;
     ::close(descriptor_);
-    throw std::system_error(error, std::generic_category(), path + ": not a regular file");
+    throw std::system_error(EINVAL, std::generic_category(), path + ": not a regular file");
   }
   num_bytes_ = status.st_size;
 }

@@ -7,7 +7,7 @@ namespace edgert {
 
 class File {
  public:
-  // Throws std::system_error, with the path, if the file cannot be opened.
+  // `path` must not be a link. Throws std::system_error, with the path, if the file cannot be opened.
   explicit File(const std::string& path);
   ~File();
   File(File&& other) noexcept;

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from edgert.chat.messages import Message, check_messages, check_tools
 from edgert.errors import ChatTemplateError
 from edgert.files.checkpoint import Checkpoint
-from edgert.files.opening import open_binary, read_exactly, read_json
+from edgert.files.opening import is_there, read_json, read_whole
 
 if TYPE_CHECKING:
     from edgert.chat.limits import Limits
@@ -62,8 +62,10 @@ class ChatTemplate:
         eos_token: str = "",
         *,
         limits: Limits | None = None,
+        where: str = "chat template",
     ) -> None:
-        """`source`: jinja2 text, several by name ("default", "tool_use"), or None for the plain template."""
+        """`source`: jinja2 text, several by name ("default", "tool_use"), or None for the plain template. `where` it
+        comes from: errors begin with that."""
         self.is_plain = source is None
         self.stop_texts: tuple[str, ...] = PLAIN_STOP_TEXTS if source is None else ()
         if source is None:
@@ -74,6 +76,7 @@ class ChatTemplate:
         self._bos_token = bos_token
         self._eos_token = eos_token
         self._limits = limits
+        self._where = where
         self._environment: LimitedEnvironment | None = None
         self._compiled: dict[str, Any] = {}
         self._lock = threading.Lock()
@@ -122,7 +125,7 @@ class ChatTemplate:
         environment = self._environment
         try:
             if name not in self._compiled:
-                self._compiled[name] = environment.from_string(_checked_source(self._sources[name], limits))
+                self._compiled[name] = environment.from_string(self._checked(name, limits))
             environment.budget = Budget(limits)
             pieces, num_chars = [], 0
             for piece in self._compiled[name].generate(values):
@@ -134,13 +137,32 @@ class ChatTemplate:
         except ChatTemplateError:
             raise
         except LimitError as error:
-            raise _error(error, f"found {error}; the template is broken or hostile, use another one") from None
+            raise self._error(error, f"found {error}, expected less; use another template") from None
         except TemplateSyntaxError as error:
-            raise _error(error, f"{error.message}; the template is broken", error.lineno) from error
+            raise self._error(
+                error, f"found an error ({error.message}), expected jinja2; use another one", error.lineno
+            ) from error
         except RecursionError as error:
-            raise _error(error, "found calls or brackets nested too deeply") from None
+            raise self._error(
+                error, "found calls or brackets nested too deeply, expected a few levels; use another one"
+            ) from None
         except Exception as error:  # a template can raise whatever Python can
-            raise _error(error, f"{error}" or type(error).__name__) from error
+            raise self._error(
+                error, f"found an error ({_short(error)}), expected a text; check the messages, or use another template"
+            ) from error
+
+    def _checked(self, name: str, limits: Limits) -> str:
+        source = self._sources[name]
+        if len(source) > limits.source_chars:
+            raise ChatTemplateError(
+                f"{self._where}: found {len(source)} characters, expected at most {limits.source_chars}; "
+                "use another one"
+            )
+        return source
+
+    def _error(self, error: BaseException, reason: str, line: int | None = None) -> ChatTemplateError:
+        line = line or _template_line(error.__traceback__)
+        return ChatTemplateError(f"{self._where}{f', line {line}' if line else ''}: {reason}")
 
 
 def load_chat_template(source: Checkpoint | str | os.PathLike[str], tokenizer: Encoder | None) -> ChatTemplate:
@@ -150,12 +172,13 @@ def load_chat_template(source: Checkpoint | str | os.PathLike[str], tokenizer: E
     no template; a template that does not compile is an error when it is first used.
     """
     found = _find_source(source, tokenizer)
+    where = f"{source.path if isinstance(source, Checkpoint) else source}: chat template"
     if tokenizer is None:
-        return ChatTemplate(found)
+        return ChatTemplate(found, where=where)
     texts = ["" if token is None else tokenizer.token_text(token) for token in (tokenizer.bos_id, tokenizer.eos_id)]
     if found is None and not tokenizer.adds_bos:
         texts[0] = ""
-    return ChatTemplate(found, texts[0], texts[1])
+    return ChatTemplate(found, texts[0], texts[1], where=where)
 
 
 def encode_chat(
@@ -178,27 +201,27 @@ def encode_chat(
 def _find_source(source: Checkpoint | str | os.PathLike[str], tokenizer: Encoder | None) -> str | dict[str, str] | None:
     if isinstance(source, Checkpoint):
         if source.kind == "gguf":
-            return _from_gguf(source.metadata)
+            return _from_gguf(source)
         source = source.path
     folder = Path(source)
     if not folder.is_dir():
         folder = folder.parent
     path = folder / "chat_template.jinja"
-    if path.is_file():
+    if is_there(path):
         return _read_text(path)
     entry = tokenizer.config.get("chat_template") if tokenizer is not None else None
-    if entry is None and (folder / "chat_template.json").is_file():
+    if entry is None and is_there(folder / "chat_template.json"):
         entry = read_json(folder / "chat_template.json").get("chat_template")
     return _checked_entry(entry, f"{folder}: chat_template")
 
 
-def _from_gguf(metadata: Mapping[str, Any]) -> str | dict[str, str] | None:
-    prefix = "tokenizer.chat_template"
+def _from_gguf(checkpoint: Checkpoint) -> str | dict[str, str] | None:
+    prefix, metadata = "tokenizer.chat_template", checkpoint.metadata
     named = {key[len(prefix) + 1 :]: value for key, value in metadata.items() if key.startswith(prefix + ".")}
     default = metadata.get(prefix)
     if named and default is not None:
         named["default"] = default
-    return _checked_entry(named or default, prefix)
+    return _checked_entry(named or default, f"{checkpoint.path}: {prefix}")
 
 
 def _checked_entry(entry: Any, where: str) -> str | dict[str, str] | None:
@@ -206,37 +229,31 @@ def _checked_entry(entry: Any, where: str) -> str | dict[str, str] | None:
     if entry is None or isinstance(entry, str):
         return entry
     if not isinstance(entry, (list, dict)):
-        raise ChatTemplateError(f"{where}: found {type(entry).__name__}, expected a template, or a list of named ones")
+        raise ChatTemplateError(
+            f"{where}: found {type(entry).__name__}, expected a template, or a list of named ones; get the file again"
+        )
     if isinstance(entry, list):
         entry = {item.get("name"): item.get("template") for item in entry if isinstance(item, dict)}
     named = {name: text for name, text in entry.items() if isinstance(name, str) and isinstance(text, str)}
     if not named or len(named) < len(entry):
-        raise ChatTemplateError(f"{where}: found {entry!r:.80}, expected a template, or a list of named ones")
+        raise ChatTemplateError(
+            f"{where}: found {entry!r:.80}, expected a template, or a list of named ones; get the file again"
+        )
     return named
 
 
 def _read_text(path: Path) -> str:
-    with open_binary(path) as (file, file_bytes):
-        if file_bytes > MAX_FILE_BYTES:
-            raise ChatTemplateError(f"{path}: found {file_bytes} bytes, expected at most {MAX_FILE_BYTES}")
-        content = read_exactly(file, path, 0, file_bytes)
     try:
-        return content.decode()
+        return read_whole(path, MAX_FILE_BYTES).decode()
     except UnicodeDecodeError as error:
-        raise ChatTemplateError(f"{path}: found no UTF-8 at byte {error.start}, expected a text file") from None
-
-
-def _checked_source(source: str, limits: Limits) -> str:
-    if len(source) > limits.source_chars:
         raise ChatTemplateError(
-            f"chat template: found {len(source)} characters, expected at most {limits.source_chars}; use another one"
-        )
-    return source
+            f"{path}: found no UTF-8 at byte {error.start}, expected a text file; get it again"
+        ) from None
 
 
-def _error(error: BaseException, reason: str, line: int | None = None) -> ChatTemplateError:
-    line = line or _template_line(error.__traceback__)
-    return ChatTemplateError(f"chat template{f', line {line}' if line else ''}: {reason}")
+def _short(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return text if len(text) <= 300 else f"{text[:297]}..."
 
 
 def _template_line(traceback: TracebackType | None) -> int | None:

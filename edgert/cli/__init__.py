@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 
-from edgert.errors import EdgertError, OutputError
+from edgert.errors import EdgertError, OutputError, one_line
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -57,7 +57,6 @@ def _run(arguments: list[str]) -> int:
 
 
 def _fail(message: str) -> int:
-    from edgert.cli.printable import one_line
     from edgert.cli.terminal import notice
 
     notice(f"error: {one_line(' '.join(message.split()))}")

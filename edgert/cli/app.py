@@ -20,6 +20,7 @@ COMMANDS = {
     "list": "edgert.cli.list:list_models",
     "rm": "edgert.cli.rm:rm",
     "convert": "edgert.cli.convert:convert",
+    "verify": "edgert.cli.verify:verify",
     "bench": "edgert.cli.bench:bench",
     "doctor": "edgert.cli.doctor:doctor",
 }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgert.cli import options
 from edgert.cli.terminal import notice, size
+from edgert.errors import one_line
 
 if TYPE_CHECKING:
     from edgert.hub.cache import CachedFile, CachedRepo
@@ -74,7 +75,6 @@ def model_rows(repo: CachedRepo) -> list[ListRow]:
 
 def table(rows: list[ListRow], now_s: float) -> list[str]:
     """The rows as lines of text; the name last, since it has no bound."""
-    from edgert.hub.names import printable
 
     if not rows:
         return []
@@ -85,7 +85,7 @@ def table(rows: list[ListRow], now_s: float) -> list[str]:
     ]
     widths = [max(len(line[column]) for line in lines) for column in range(4)]
     return [
-        "  ".join([line[0].ljust(widths[0]), *(line[i].rjust(widths[i]) for i in (1, 2, 3)), printable(line[4])])
+        "  ".join([line[0].ljust(widths[0]), *(line[i].rjust(widths[i]) for i in (1, 2, 3)), one_line(line[4])])
         for line in lines
     ]
 

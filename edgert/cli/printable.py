@@ -10,9 +10,3 @@ _VISIBLE[ord("\r")] = ""
 def printable(text: str) -> str:
     r"""The text with its control characters spelled out ("\x1b"), so that none of them reaches a terminal."""
     return text.translate(_VISIBLE)
-
-
-def one_line(text: str) -> str:
-    r"""The text on one line: line ends, tabs and invisible characters (such as those that turn the direction of what
-    follows) are spelled out too."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgert.cli import options
-from edgert.cli.printable import one_line
+from edgert.errors import one_line
 
 if TYPE_CHECKING:
     from edgert.cli.description import Description

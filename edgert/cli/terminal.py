@@ -10,8 +10,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from edgert.cli.printable import one_line, printable
+from edgert.cli.printable import printable
 from edgert.cli.streams import STDERR, drop
+from edgert.errors import one_line
 
 if TYPE_CHECKING:
     from edgert.engine.output import Timings

@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from edgert import loader
 from edgert.errors import ConvertError, FileFormatError
+from edgert.files.checksums import CHECKSUMS
 from edgert.quant import format as formats
 from edgert.quant.container import ContainerWriter
 from edgert.quant.format import Quantized
 from edgert.quant.partial_folder import PartialFolder, check_target
 from edgert.quant.quantizers import quantizer
 
+from .checksums import folder_checksums
 from .plan import ConvertPlan, TensorPlan, plan_conversion, target_format
 from .source import SourceFiles
 from .tokenizer_files import tokenizer_files
@@ -72,14 +74,15 @@ def convert(
         if model.checkpoint.generation_config:
             folder.write_text("generation_config.json", _json(model.checkpoint.generation_config))
         with (
-            SourceFiles(model.checkpoint.files) as files,
+            SourceFiles(model.checkpoint) as files,
             ContainerWriter(folder.path / WEIGHTS_FILE, plan.container) as writer,
         ):
             _write_tensors(plan, files, writer, progress, threads or _num_cpus())
             writer.finish()
         # Last: without it the folder is not a model.
-        config = {**model.checkpoint.config, "edgert": {"format_version": "1", "quantization": target}}
-        folder.write_text("config.json", _json(config))
+        config = _json({**model.checkpoint.config, "edgert": {"format_version": "1", "quantization": target}})
+        folder.write_text(CHECKSUMS, folder_checksums(folder.path, {"config.json": config.encode()}))
+        folder.write_text("config.json", config)
         folder.commit()
     return ConvertResult(
         path=path, source_bytes=plan.source_bytes, file_bytes=plan.container.file_bytes, notes=plan.notes

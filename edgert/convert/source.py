@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgert.errors import FileFormatError
+from edgert.files import Checkpoint
 from edgert.loader import WeightSource
 from edgert.quant import format as formats
 from edgert.quant.format import Quantized
@@ -19,14 +18,14 @@ from edgert.quant.format import Quantized
 class SourceFiles:
     """The open files of a checkpoint; any thread may read. Context manager."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = paths
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
         self._fds: list[int] = []
 
     def __enter__(self) -> SourceFiles:
         try:
-            for path in self._paths:
-                self._fds.append(os.open(path, os.O_RDONLY))
+            for path in self._checkpoint.real_files:
+                self._fds.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK))
         except OSError:
             self.close()
             raise
@@ -77,7 +76,7 @@ class SourceFiles:
         while done < len(view):
             count = os.preadv(self._fds[source.entry.file], [view[done:]], offset + done)
             if not count:
-                path = self._paths[source.entry.file]
+                path = self._checkpoint.files[source.entry.file]
                 raise FileFormatError(
                     f"{path}: {source.name}: found {done} bytes at byte {offset}, expected {len(view)}; "
                     "download the file again"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from edgert import tokenizer
-from edgert.errors import TokenizerError
 from edgert.files.checkpoint import Checkpoint
+from edgert.files.opening import is_there, read_whole
 
 _COPIED = (
     "tokenizer.json",
@@ -28,11 +26,4 @@ def tokenizer_files(checkpoint: Checkpoint) -> dict[str, bytes]:
         rebuilt = tokenizer.load(checkpoint)
         return {} if rebuilt is None else {n: text.encode() for n, text in tokenizer.tokenizer_files(rebuilt).items()}
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
-    return {name: _read(folder / name) for name in _COPIED if (folder / name).is_file()}
-
-
-def _read(path: Path) -> bytes:
-    size = path.stat().st_size
-    if size > _MAX_BYTES:
-        raise TokenizerError(f"{path}: found {size:,} bytes, expected at most {_MAX_BYTES:,}; is this a tokenizer?")
-    return path.read_bytes()
+    return {name: read_whole(folder / name, _MAX_BYTES) for name in _COPIED if is_there(folder / name)}

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from edgert.errors import EdgertError, FileFormatError, ModelNotFoundError, OutOfMemoryError, UnsupportedFormatError
 from edgert.files.checkpoint import Checkpoint, Kind, Part, TensorEntry
+from edgert.files.containment import real_path
 from edgert.files.gguf import is_gguf
 from edgert.files.gguf_split import open_gguf_files
 from edgert.files.huggingface import CONFIG, open_folder, pickle_error
-from edgert.files.opening import file_mode, os_errors, read_start
+from edgert.files.opening import file_mode, is_there, os_errors, read_start
 from edgert.files.safetensors import is_safetensors
 from edgert.hub import resolve_model
 
@@ -41,20 +42,20 @@ def _open(place: Path) -> Checkpoint:
     if is_gguf(start):
         return open_gguf_files(place)
     if is_safetensors(start):
-        with os_errors(place):
-            has_config = (place.parent / CONFIG).exists()
-        if not has_config:
+        if not is_there(place.parent / CONFIG):
             raise ModelNotFoundError(f"{place}: found no {CONFIG} beside it; give a file inside a whole model folder")
         return open_folder(place.parent, only=place)
     raise _unknown_content(place, start)
 
 
 def _open_folder(folder: Path) -> Checkpoint:
+    if is_there(folder / CONFIG):
+        return open_folder(folder)
     with os_errors(folder):
-        if (folder / CONFIG).exists():
-            return open_folder(folder)
         ggufs = sorted(folder.glob("*.gguf"))
     if len(ggufs) == 1:
+        with os_errors(ggufs[0]):
+            real_path(ggufs[0])  # found, not named: it must lie in the folder
         return open_gguf_files(ggufs[0])
     if ggufs:
         names = ", ".join(path.name for path in ggufs[:4])

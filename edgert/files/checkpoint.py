@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from edgert.files.containment import real_path
+from edgert.files.opening import os_errors
+
 Kind = Literal["gguf", "huggingface", "edgert"]
 
 
@@ -54,6 +57,15 @@ class Checkpoint:
     generation_config: dict[str, Any]
     tensors: dict[str, TensorEntry]
     metadata: dict[str, Any]
+
+    @property
+    def real_files(self) -> tuple[Path, ...]:
+        """`files` without links, for opening with O_NOFOLLOW. Raises FileFormatError where one leads out by now."""
+        found = []
+        for file in self.files:
+            with os_errors(file):
+                found.append(real_path(file, is_named=file == self.path))
+        return tuple(found)
 
     @property
     def num_bytes(self) -> int:

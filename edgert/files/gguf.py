@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from edgert.config import shown
 from edgert.errors import FileFormatError, UnsupportedFormatError
 from edgert.files.checkpoint import Checkpoint, TensorEntry
-from edgert.files.opening import open_binary, read_exactly, truncated
+from edgert.files.gguf_window import HeaderWindow
+from edgert.files.opening import open_binary, truncated
 from edgert.files.tensor_types import GGML_TYPES
 
 MAGIC = b"GGUF"
@@ -20,9 +22,12 @@ MAX_STRING_BYTES = 1 << 20
 MAX_KEY_BYTES = (1 << 16) - 1
 MAX_TENSOR_NAME_BYTES = 255
 MAX_KEY_VALUES = 1 << 16
-MAX_ARRAY_ELEMENTS = 1 << 22  # of all arrays: a list takes more memory than its bytes in the file
+MAX_TENSORS = 1 << 16
+MAX_ARRAY_ELEMENTS = 1 << 22  # of all arrays
+ELEMENT_BYTES = 8  # in a list
+NUMBER_BYTES = 32
+SHORT_STRINGS_BYTES = 1 << 16
 MAX_DIMENSIONS = 4
-FIRST_READ_BYTES = 1 << 20
 
 # Smallest key-value: key length, one character, type, one byte. Smallest tensor: the same, one dimension, type, offset.
 _MIN_KEY_VALUE_BYTES = 8 + 1 + 4 + 1
@@ -33,71 +38,19 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 
 
-class _Header:
-    """A growing copy of the file's first bytes and a position in it; every move is held against the file's size."""
-
-    def __init__(self, file: BinaryIO, path: Path, file_bytes: int) -> None:
-        self.path = path
-        self.file_bytes = file_bytes
-        self.position = 0
-        self.array_elements = 0
-        self._file = file
-        self._bytes = b""
-
-    def take(self, length: int, what: str) -> int:
-        """Makes sure that `length` bytes follow, moves past them, returns where they begin in `view`."""
-        start = self.position
-        if length > self.file_bytes - start:
-            raise FileFormatError(
-                f"{self.path}: {what} at byte {start}: found {self.file_bytes - start} bytes, expected {length}; "
-                "the download did not finish or the file is damaged"
-            )
-        if start + length > len(self._bytes):
-            wanted = min(self.file_bytes, max(start + length, 2 * len(self._bytes), FIRST_READ_BYTES))
-            self._bytes += read_exactly(self._file, self.path, len(self._bytes), wanted - len(self._bytes))
-        self.position = start + length
-        return start
-
-    @property
-    def view(self) -> bytes:
-        """The bytes read so far, from the start of the file."""
-        return self._bytes
-
-    def scalar(self, letter: str, what: str) -> Any:
-        start = self.take(struct.calcsize("<" + letter), what)
-        return struct.unpack_from("<" + letter, self._bytes, start)[0]
-
-    def string(self, limit: int, what: str) -> str:
-        start = self.position
-        length = self.scalar("Q", what)
-        if length > limit:
-            raise self.error(start, what, f"{length} bytes", f"at most {limit}")
-        begin = self.take(length, what)
-        try:
-            return self._bytes[begin : begin + length].decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise self.error(begin, what, f"no UTF-8 ({error.reason})", "UTF-8") from None
-
-    def error(self, position: int, what: str, found: object, expected: str) -> FileFormatError:
-        return FileFormatError(
-            f"{self.path}: {what} at byte {position}: found {found}, expected {expected}; "
-            "the file is damaged, download or convert it again"
-        )
-
-
 def is_gguf(start: bytes) -> bool:
     """Whether a file that begins with `start` is GGUF."""
     return start[:4] == MAGIC
 
 
-def open_gguf(path: Path) -> Checkpoint:
-    """Reads the header of one file: its key-values and where its tensors lie.
+def open_gguf(path: Path, *, is_named: bool = True) -> Checkpoint:
+    """Reads the header of one file: its key-values and where its tensors lie. `is_named`: by the user.
 
     Raises FileFormatError (with the byte) if the file breaks a rule, UnsupportedFormatError for version 1, big-endian
     files and unknown tensor types.
     """
-    with open_binary(path) as (file, file_bytes):
-        header = _Header(file, path, file_bytes)
+    with open_binary(path, is_named=is_named) as (file, file_bytes):
+        header = HeaderWindow(file, path, file_bytes)
         num_tensors, num_key_values = _read_counts(header)
         metadata = _read_key_values(header, num_key_values)
         alignment = _alignment(header, metadata)
@@ -113,32 +66,32 @@ def open_gguf(path: Path) -> Checkpoint:
     )
 
 
-def _read_counts(header: _Header) -> tuple[int, int]:
-    start = header.take(4, "magic")
-    if not is_gguf(header.view):
-        raise header.error(0, "magic", header.view[start : start + 4], repr(MAGIC))
+def _read_counts(header: HeaderWindow) -> tuple[int, int]:
+    if not is_gguf(magic := bytes(header.take(4, "magic"))):
+        raise header.error(0, "magic", magic, repr(MAGIC))
     version = header.scalar("I", "version")
     if version not in (2, 3):
         if version in (2 << 24, 3 << 24):
-            raise UnsupportedFormatError(f"{header.path}: found a big-endian GGUF, expected little-endian; convert it")
+            raise UnsupportedFormatError(
+                f"{header.path}: version at byte 4: found a big-endian GGUF, expected little-endian; convert the model"
+            )
         raise UnsupportedFormatError(
             f"{header.path}: version at byte 4: found GGUF version {version}, expected 2 or 3; convert the model again"
         )
     num_tensors = header.scalar("Q", "number of tensors")
     num_key_values = header.scalar("Q", "number of key-values")
     left = header.file_bytes - header.position
-    if num_key_values > min(MAX_KEY_VALUES, left // _MIN_KEY_VALUE_BYTES):
-        limit = min(MAX_KEY_VALUES, left // _MIN_KEY_VALUE_BYTES)
+    limit = min(MAX_KEY_VALUES, left // _MIN_KEY_VALUE_BYTES)
+    if num_key_values > limit:
         raise header.error(16, "number of key-values", num_key_values, f"at most {limit}")
     left -= num_key_values * _MIN_KEY_VALUE_BYTES
-    if num_tensors > left // _MIN_TENSOR_BYTES:
-        raise header.error(
-            8, "number of tensors", num_tensors, f"at most {left // _MIN_TENSOR_BYTES} in a file this long"
-        )
+    limit = min(MAX_TENSORS, left // _MIN_TENSOR_BYTES)
+    if num_tensors > limit:
+        raise header.error(8, "number of tensors", num_tensors, f"at most {limit}")
     return num_tensors, num_key_values
 
 
-def _read_key_values(header: _Header, count: int) -> dict[str, Any]:
+def _read_key_values(header: HeaderWindow, count: int) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     for index in range(count):
         start = header.position
@@ -150,7 +103,7 @@ def _read_key_values(header: _Header, count: int) -> dict[str, Any]:
     return metadata
 
 
-def _read_value(header: _Header, what: str, kind: int) -> Any:
+def _read_value(header: HeaderWindow, what: str, kind: int) -> Any:
     start = header.position
     if kind == _STRING:
         return header.string(MAX_STRING_BYTES, what)
@@ -159,12 +112,11 @@ def _read_value(header: _Header, what: str, kind: int) -> Any:
     if kind not in _SCALARS:
         raise header.error(start - 4, what, f"type {kind}", "a type from 0 to 12")
     if kind == _BOOL:
-        header.take(1, what)
-        return _checked_bools(header, what, start, header.view[start : header.position])[0]
+        return _checked_bools(header, what, start, header.take(1, what))[0]
     return header.scalar(_SCALARS[kind], what)
 
 
-def _read_array(header: _Header, what: str) -> list[Any]:
+def _read_array(header: HeaderWindow, what: str) -> list[Any]:
     start = header.position
     kind = header.scalar("I", what)
     count = header.scalar("Q", what)
@@ -177,45 +129,62 @@ def _read_array(header: _Header, what: str) -> list[Any]:
     if kind == _STRING:
         return _read_strings(header, what, count)
     letter = _SCALARS[kind]
-    begin = header.take(count * struct.calcsize("<" + letter), what)
+    begin = header.position
+    raw = header.take(count * struct.calcsize("<" + letter), what)
+    header.charge(count * _number_bytes(raw, letter), what)
     if kind == _BOOL:
-        return _checked_bools(header, what, begin, header.view[begin : header.position])
-    return list(struct.unpack_from(f"<{count}{letter}", header.view, begin))
+        return _checked_bools(header, what, begin, raw)
+    # A cast reads in the order of this machine: little-endian, as is every one that edgert runs on.
+    return raw.cast(letter).tolist()  # type: ignore[call-overload, no-any-return]
 
 
-def _read_strings(header: _Header, what: str, count: int) -> list[str]:
-    """A vocabulary has 10^5 strings: one loop over the bytes at hand, more read only when they run out."""
+def _read_strings(header: HeaderWindow, what: str, count: int) -> list[str]:
+    """A vocabulary has 10^5 strings: they are read by the thousand, and their memory is counted as often."""
     if count * 8 > header.file_bytes - header.position:
         header.take(count * 8, what)  # raises: even empty strings would not fit
     strings: list[str] = []
-    view, position = header.view, header.position
-    unpack_length = struct.Struct("<Q").unpack_from
     while len(strings) < count:
-        if position + 8 <= len(view):
-            end = position + 8 + unpack_length(view, position)[0]
-            if end - position - 8 <= MAX_STRING_BYTES and end <= len(view):
-                try:
-                    strings.append(view[position + 8 : end].decode("utf-8"))
-                except UnicodeDecodeError:
-                    break
-                position = end
-                continue
-        header.position = position
-        strings.append(header.string(MAX_STRING_BYTES, f"{what}, element {len(strings)}"))
-        view, position = header.view, header.position
-    header.position = position
-    if len(strings) < count:  # the element that is no UTF-8: read it again for its error
-        header.string(MAX_STRING_BYTES, f"{what}, element {len(strings)}")
+        some = _read_short_strings(header, count - len(strings))
+        header.charge(sum(map(sys.getsizeof, some)) + ELEMENT_BYTES * len(some), what)
+        strings += some
+        if len(strings) < count:
+            strings.append(header.string(MAX_STRING_BYTES, f"{what}, element {len(strings)}"))
     return strings
 
 
-def _checked_bools(header: _Header, what: str, start: int, values: bytes) -> list[bool]:
+def _read_short_strings(header: HeaderWindow, count: int) -> list[str]:
+    """Up to `count` strings from the bytes at hand: stops before one that is not all there, or no UTF-8."""
+    strings: list[str] = []
+    view, position = bytes(header.at_hand(header.position)[:SHORT_STRINGS_BYTES]), 0
+    unpack_length = struct.Struct("<Q").unpack_from
+    while len(strings) < count and position + 8 <= len(view):
+        end = position + 8 + unpack_length(view, position)[0]
+        if end > len(view):
+            break
+        try:
+            strings.append(view[position + 8 : end].decode("utf-8"))
+        except UnicodeDecodeError:
+            break
+        position = end
+    header.position += position
+    return strings
+
+
+def _number_bytes(raw: memoryview, letter: str) -> int:
+    """Memory of a list element: Python keeps each number up to 255 only once."""
+    width = struct.calcsize("<" + letter)
+    is_small = letter not in "fd" and not any(bytes(raw[i::width]).strip(b"\0") for i in range(1, width))
+    return ELEMENT_BYTES if is_small else ELEMENT_BYTES + NUMBER_BYTES
+
+
+def _checked_bools(header: HeaderWindow, what: str, start: int, raw: memoryview) -> list[bool]:
+    values = bytes(raw)
     if values.translate(None, b"\0\1"):
         raise header.error(start, what, "a byte other than 0 and 1", "booleans")
     return [value == 1 for value in values]
 
 
-def _alignment(header: _Header, metadata: dict[str, Any]) -> int:
+def _alignment(header: HeaderWindow, metadata: dict[str, Any]) -> int:
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
     is_whole = isinstance(alignment, int) and not isinstance(alignment, bool)
     if not is_whole or not 1 <= alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
@@ -226,7 +195,7 @@ def _alignment(header: _Header, metadata: dict[str, Any]) -> int:
     return int(alignment)
 
 
-def _read_tensors(header: _Header, count: int, alignment: int) -> dict[str, TensorEntry]:
+def _read_tensors(header: HeaderWindow, count: int, alignment: int) -> dict[str, TensorEntry]:
     """Entries with offsets in the file. Shapes are turned round: GGUF writes the innermost dimension first."""
     relative: list[tuple[TensorEntry, int]] = []
     names: set[str] = set()
@@ -247,7 +216,7 @@ def _read_tensors(header: _Header, count: int, alignment: int) -> dict[str, Tens
     }
 
 
-def _read_tensor(header: _Header, index: int) -> TensorEntry:
+def _read_tensor(header: HeaderWindow, index: int) -> TensorEntry:
     what = f"tensor {index}"
     start = header.position
     name = header.string(MAX_TENSOR_NAME_BYTES, f"name of {what}")
@@ -277,7 +246,7 @@ def _read_tensor(header: _Header, index: int) -> TensorEntry:
     return TensorEntry(name, format_name, tuple(reversed(dimensions)), 0, offset, num_bytes)
 
 
-def _check_ranges(header: _Header, tensors: list[tuple[TensorEntry, int]], data_start: int) -> None:
+def _check_ranges(header: HeaderWindow, tensors: list[tuple[TensorEntry, int]], data_start: int) -> None:
     """No tensor may reach beyond the file or into another one."""
     previous_name, previous_end = "", 0
     for entry, position in sorted(tensors, key=lambda item: item[0].offset):

@@ -23,7 +23,9 @@ def open_gguf_files(path: Path) -> Checkpoint:
     opened = open_gguf(path)
     count = opened.metadata.get("split.count", 0)
     if type(count) is not int or not 0 <= count <= MAX_FILES:
-        raise FileFormatError(f"{path}: split.count: found {shown(count)}, expected 0 to {MAX_FILES}")
+        raise FileFormatError(
+            f"{path}: split.count: found {shown(count)}, expected 0 to {MAX_FILES}; download it again"
+        )
     if count < 2:
         return opened
     return _joined(path, [opened if other == path else _open_other(other) for other in _names(path, count)])
@@ -41,7 +43,7 @@ def _names(path: Path, count: int) -> list[Path]:
 
 def _open_other(path: Path) -> Checkpoint:
     try:
-        return open_gguf(path)
+        return open_gguf(path, is_named=False)
     except ModelNotFoundError as error:
         raise ModelNotFoundError(f"{error} (the model is split, all of its files are needed)") from None
 
@@ -57,11 +59,14 @@ def _joined(path: Path, pieces: list[Checkpoint]) -> Checkpoint:
             )
         for name, entry in piece.tensors.items():
             if name in tensors:
-                raise FileFormatError(f"{piece.path}: tensor {name!r}: found it in another file too; download it again")
+                raise FileFormatError(
+                    f"{piece.path}: tensor {name!r}: found it in another file too, expected it once; download it again"
+                )
             tensors[name] = replace(entry, file=number)
     expected = pieces[0].metadata.get("split.tensors.count", len(tensors))
     if expected != len(tensors):
         raise FileFormatError(
-            f"{path}: found {len(tensors)} tensors in {len(pieces)} files, expected {shown(expected)}"
+            f"{path}: found {len(tensors)} tensors in {len(pieces)} files, expected {shown(expected)}; "
+            "download the files again"
         )
     return replace(pieces[0], path=path, files=tuple(piece.path for piece in pieces), tensors=tensors)

@@ -8,7 +8,7 @@ from edgert.config import shown
 from edgert.errors import FileFormatError, ModelNotFoundError, UnsupportedFormatError
 from edgert.files.checkpoint import Checkpoint, Kind, TensorEntry
 from edgert.files.folder import FORMAT_VERSION_KEY, packed_tensors
-from edgert.files.opening import os_errors, read_json
+from edgert.files.opening import is_there, os_errors, read_json
 from edgert.files.safetensors import SafetensorsHeader, read_safetensors
 
 CONFIG = "config.json"
@@ -26,8 +26,7 @@ def open_folder(folder: Path, only: Path | None = None) -> Checkpoint:
     """
     config = read_json(folder / CONFIG)
     generation_path = folder / GENERATION_CONFIG
-    with os_errors(generation_path):
-        generation_config = read_json(generation_path) if generation_path.exists() else {}
+    generation_config = read_json(generation_path) if is_there(generation_path) else {}
     files, placed_in = _weight_files(folder, only)
     headers = [read_safetensors(path, index) for index, path in enumerate(files)]
     tensors = _merged(files, headers, placed_in)
@@ -48,8 +47,8 @@ def open_folder(folder: Path, only: Path | None = None) -> Checkpoint:
 
 def _weight_files(folder: Path, only: Path | None) -> tuple[tuple[Path, ...], dict[str, Path]]:
     """The folder's safetensors files, and for a sharded model the file that its index names for each tensor."""
+    has_single, has_index = is_there(folder / SINGLE), is_there(folder / INDEX)
     with os_errors(folder):
-        has_single, has_index = (folder / SINGLE).exists(), (folder / INDEX).exists()
         others = sorted(folder.glob("*.safetensors"))
     placed_in: dict[str, Path] = {}
     if has_single:
@@ -66,8 +65,8 @@ def _weight_files(folder: Path, only: Path | None) -> tuple[tuple[Path, ...], di
     if len(files) > 1 and not has_index:
         names = ", ".join(path.name for path in files[:4])
         raise FileFormatError(
-            f"{folder}: found {len(files)} safetensors files ({names}) and no {INDEX}; "
-            "add the index, or give the path of the one to open"
+            f"{folder}: found {len(files)} safetensors files ({names}), expected {INDEX} beside them; "
+            "add it, or give the path of the one to open"
         )
     return files, placed_in
 
@@ -77,11 +76,12 @@ def _read_index(folder: Path) -> dict[str, Path]:
     weight_map = read_json(path).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise FileFormatError(
-            f"{path}: weight_map: found {type(weight_map).__name__}, expected an object of file names"
+            f"{path}: weight_map: found {shown(weight_map)}, expected an object of file names; download it again"
         )
     for name in {str(value): value for value in weight_map.values()}.values():
         # A plain name cannot leave the folder.
-        if not isinstance(name, str) or name in ("", ".", "..") or any(c in name for c in "/\\:\0"):
+        is_plain = isinstance(name, str) and name not in ("", ".", "..") and name.isprintable()
+        if not is_plain or any(c in name for c in "/\\:"):
             raise FileFormatError(
                 f"{path}: found file name {shown(name)}, expected a plain name inside the folder; "
                 "do not trust this model"
@@ -101,17 +101,19 @@ def _merged(
                 if name.startswith("#pad."):
                     continue
                 other = files[tensors[name].file].name
-                raise FileFormatError(f"{path}: tensor {name[:120]!r}: found it in {other} too, expected it once")
+                raise FileFormatError(
+                    f"{path}: tensor {name[:120]!r}: found it in {other} too, expected it once; download it again"
+                )
             if placed_in and placed_in.get(name, path) != path:
                 raise FileFormatError(
-                    f"{path}: tensor {name[:120]!r}: expected it in {placed_in[name].name} by {INDEX}; "
+                    f"{path}: tensor {name[:120]!r}: found it here, expected it in {placed_in[name].name} by {INDEX}; "
                     "download the model again"
                 )
             tensors[name] = entry
     for name, path in placed_in.items():
         if name not in tensors:
             raise FileFormatError(
-                f"{path}: tensor {name[:120]!r}: not found, {INDEX} names it; download the file again"
+                f"{path}: tensor {name[:120]!r}: not found, expected it as {INDEX} says; download the file again"
             )
     return tensors
 
@@ -124,9 +126,9 @@ def _no_weights(folder: Path) -> Exception:
         return pickle_error(folder / pickles[0])
     if ggufs:
         return ModelNotFoundError(
-            f"{folder}: found {len(ggufs)} GGUF files ({ggufs[0]} ...); give the path of one of them"
+            f"{folder}: found {len(ggufs)} GGUF files ({ggufs[0]} ...), expected safetensors; give the path of one"
         )
-    return ModelNotFoundError(f"{folder}: found {CONFIG} but no safetensors file; download the weights too")
+    return ModelNotFoundError(f"{folder}: found {CONFIG}, expected a safetensors file too; download the weights")
 
 
 def pickle_error(path: Path) -> UnsupportedFormatError:

@@ -11,21 +11,37 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from edgert.errors import FileFormatError, ModelNotFoundError
+from edgert.files.containment import real_path
 
-MAX_JSON_BYTES = 64 << 20
+MAX_JSON_BYTES = 32 << 20
+# Characters beyond ASCII can make a text four times as large as its bytes.
+MAX_TEXT_JSON_BYTES = 4 << 20
+# A value of a few bytes, [] or 0, takes tens of bytes as an object: a file of many must be long.
+MAX_JSON_VALUES = 200_000
+BYTES_PER_JSON_VALUE = 64
 
 
 @contextmanager
-def open_binary(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """Opens a regular file for reading; yields it with its size in bytes."""
+def open_binary(path: Path, *, is_named: bool = False) -> Iterator[tuple[BinaryIO, int]]:
+    """Opens a regular file for reading; yields it with its size in bytes.
+
+    `is_named`: the user gave this very path; any other must not lead out of its folder (edgert.files.containment).
+    """
     with os_errors(path):
-        # A pipe or a device would block, or never end: look before opening.
-        mode = file_mode(path)
-        if not stat.S_ISREG(mode):
-            kind = "a folder" if stat.S_ISDIR(mode) else "a device or pipe"
-            raise FileFormatError(f"{path}: found {kind}, expected a file; give the path of a model file")
-        with open(path, "rb", buffering=0) as file:
-            yield file, os.fstat(file.fileno()).st_size
+        real = real_path(path, is_named=is_named)
+        # A pipe or a device would block, or do something: look before opening, and again at what was opened.
+        _check_regular(path, os.stat(real).st_mode)
+        descriptor = os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, "rb", buffering=0) as file:
+            status = os.fstat(descriptor)
+            _check_regular(path, status.st_mode)
+            yield file, status.st_size
+
+
+def _check_regular(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a device, pipe or socket"
+        raise FileFormatError(f"{path}: found {kind}, expected a file; give the path of a model file")
 
 
 def file_mode(path: Path) -> int:
@@ -60,45 +76,77 @@ def read_exactly(file: BinaryIO, path: Path, offset: int, length: int) -> bytes:
     while missing:
         piece = file.read(missing)
         if not piece:
-            raise FileFormatError(
-                f"{path}: the file ended {missing} bytes early at byte {offset + length - missing}; "
-                "was it changed while it was read?"
-            )
+            raise _ended_early(path, offset + length - missing, missing)
         pieces.append(piece)
         missing -= len(piece)
-    return b"".join(pieces)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def read_into(file: BinaryIO, path: Path, offset: int, out: memoryview) -> None:
+    """Fills `out` with the bytes from `offset` on. REQUIRES: as read_exactly."""
+    os.lseek(file.fileno(), offset, os.SEEK_SET)
+    done = 0
+    while done < len(out):
+        count = os.readv(file.fileno(), [out[done:]])
+        if not count:
+            raise _ended_early(path, offset + done, len(out) - done)
+        done += count
+
+
+def _ended_early(path: Path, position: int, missing: int) -> FileFormatError:
+    return FileFormatError(
+        f"{path}: found the end of the file at byte {position}, expected {missing} more bytes; "
+        "was it changed while it was read?"
+    )
 
 
 def read_start(path: Path, length: int) -> bytes:
-    """The first `length` bytes, or fewer if the file is shorter."""
-    with open_binary(path) as (file, file_bytes):
+    """The first `length` bytes of a file that the user named, or fewer if it is shorter."""
+    with open_binary(path, is_named=True) as (file, file_bytes):
         return read_exactly(file, path, 0, min(length, file_bytes))
+
+
+def read_whole(path: Path, max_bytes: int, *, is_named: bool = False) -> bytes:
+    """All of a file that is not the weights, at most `max_bytes`."""
+    with open_binary(path, is_named=is_named) as (file, file_bytes):
+        if file_bytes > max_bytes:
+            raise FileFormatError(f"{path}: found {file_bytes} bytes, expected at most {max_bytes}; is it this file?")
+        return read_exactly(file, path, 0, file_bytes)
+
+
+def is_there(path: Path) -> bool:
+    """Whether a folder has this entry: a broken link, or a pipe, counts, so that it is an error and not ignored."""
+    with os_errors(path):
+        return os.path.lexists(path)
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file."""
-    with open_binary(path) as (file, file_bytes):
-        if file_bytes > MAX_JSON_BYTES:
-            raise FileFormatError(
-                f"{path}: found {file_bytes} bytes, expected at most {MAX_JSON_BYTES}; this is no configuration"
-            )
-        return parse_json(read_exactly(file, path, 0, file_bytes), str(path))
+    return parse_json(read_whole(path, MAX_JSON_BYTES), str(path))
 
 
-def parse_json(text: bytes, source: str) -> dict[str, Any]:
-    """Parses a JSON object; duplicate keys, NaN and nesting without end are errors that name `source`."""
+def parse_json(text: bytes, source: str, *, file_bytes: int = 0) -> dict[str, Any]:
+    """Parses a JSON object; duplicate keys, NaN and nesting without end are errors that name `source`.
+
+    file_bytes: of the file that the text is in, which may then hold more values.
+    """
+    _check_json_size(text, source, file_bytes)
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
     except UnicodeDecodeError as error:
         raise FileFormatError(
-            f"{source}: found bytes that are not UTF-8 at byte {error.start}, expected JSON"
+            f"{source}: found bytes that are not UTF-8 at byte {error.start}, expected JSON; download the file again"
         ) from None
     except RecursionError:
-        raise FileFormatError(f"{source}: found JSON nested too deeply, expected an object of a few levels") from None
+        raise FileFormatError(
+            f"{source}: found JSON nested too deeply, expected a few levels; is it this file?"
+        ) from None
     except ValueError as error:
-        raise FileFormatError(f"{source}: found no valid JSON ({error}); download the file again") from None
+        raise FileFormatError(
+            f"{source}: found no valid JSON{_place_of(error)}, expected an object; download the file again"
+        ) from None
     if not isinstance(value, dict):
-        raise FileFormatError(f"{source}: found a JSON {type(value).__name__}, expected an object")
+        raise FileFormatError(f"{source}: found a JSON {type(value).__name__}, expected an object; is it this file?")
     return value
 
 
@@ -113,9 +161,30 @@ def gigabytes(num_bytes: int) -> str:
 def truncated(path: Path, file_bytes: int, expected_bytes: int) -> FileFormatError:
     """The error for a file that ends before its last tensor."""
     return FileFormatError(
-        f"{path}: file holds {gigabytes(file_bytes)} of {gigabytes(expected_bytes)} "
-        f"({file_bytes} of {expected_bytes} bytes): the download did not finish; download it again"
+        f"{path}: file holds {gigabytes(file_bytes)} of {gigabytes(expected_bytes)}: found {file_bytes} bytes, "
+        f"expected {expected_bytes}; the download did not finish, download it again"
     )
+
+
+def _check_json_size(text: bytes, source: str, file_bytes: int) -> None:
+    if len(text) > MAX_TEXT_JSON_BYTES and not text.isascii():
+        raise FileFormatError(
+            f"{source}: found {len(text)} bytes of JSON with characters beyond ASCII, "
+            f"expected at most {MAX_TEXT_JSON_BYTES}; is it this file?"
+        )
+    num_values = text.count(b",") + text.count(b"[") + text.count(b"{")
+    limit = MAX_JSON_VALUES + max(file_bytes, len(text)) // BYTES_PER_JSON_VALUE
+    if num_values > limit:
+        raise FileFormatError(
+            f"{source}: found {num_values} values, expected at most {limit} in a file this long; is it this file?"
+        )
+
+
+def _place_of(error: ValueError) -> str:
+    """Where and why the JSON is broken, in bytes."""
+    if isinstance(error, json.JSONDecodeError):
+        return f" at byte {len(error.doc[: error.pos].encode())} ({error.msg})"
+    return f" ({error})"
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -15,15 +15,19 @@ from edgert.files.opening import open_binary, parse_json, read_exactly, truncate
 from edgert.files.tensor_types import SAFETENSORS_TYPES
 
 MAX_HEADER_BYTES = 100_000_000
+# A header larger than this takes a file in proportion: nothing is allocated beyond what the file can hold.
+FREE_HEADER_BYTES = 8 << 20
+HEADER_SHARE = 8
 MAX_DIMENSIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SafetensorsHeader:
-    """A file's tensors in the order of the header, with offsets in the file, and its free metadata."""
+    """A file's tensors in the order of the header, with offsets in the file, its free metadata, and its size."""
 
     tensors: dict[str, TensorEntry]
     metadata: dict[str, str]
+    file_bytes: int
 
 
 def is_safetensors(start: bytes) -> bool:
@@ -47,25 +51,37 @@ def read_safetensors(path: Path, file_index: int = 0) -> SafetensorsHeader:
             )
         if length > file_bytes - 8:
             raise truncated(path, file_bytes, 8 + length)
-        header = parse_json(read_exactly(file, path, 8, length), f"{path}: header")
+        if length > FREE_HEADER_BYTES + file_bytes // HEADER_SHARE:
+            raise FileFormatError(
+                f"{path}: header length at byte 0: found {length}, "
+                f"expected at most {FREE_HEADER_BYTES + file_bytes // HEADER_SHARE} in a file of {file_bytes} bytes; "
+                "this is no model"
+            )
+        header = parse_json(read_exactly(file, path, 8, length), f"{path}: header", file_bytes=file_bytes)
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise FileFormatError(f"{path}: __metadata__: found other values, expected an object of strings")
+        raise FileFormatError(
+            f"{path}: __metadata__: found {shown(metadata)}, expected an object of strings; the file is damaged"
+        )
     data_start = 8 + length
     tensors = {name: _entry(path, name, value, file_index, data_start) for name, value in header.items()}
     _check_ranges(path, list(tensors.values()), data_start, file_bytes)
-    return SafetensorsHeader(tensors, metadata)
+    return SafetensorsHeader(tensors, metadata, file_bytes)
 
 
 def _entry(path: Path, name: str, value: Any, file_index: int, data_start: int) -> TensorEntry:
     what = f"{path}: tensor {name[:120]!r}"
     if not isinstance(value, dict) or not value.keys() >= {"dtype", "shape", "data_offsets"}:
-        raise FileFormatError(f"{what}: expected an object with dtype, shape and data_offsets; the file is damaged")
+        raise FileFormatError(
+            f"{what}: found {shown(value)}, expected an object with dtype, shape and data_offsets; the file is damaged"
+        )
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(dtype, str) or dtype not in SAFETENSORS_TYPES:
         raise UnsupportedFormatError(f"{what}: found dtype {shown(dtype)}, expected a known one; convert the model")
     if not _are_sizes(shape) or len(shape) > MAX_DIMENSIONS:
-        raise FileFormatError(f"{what}: found shape {shown(shape)}, expected up to {MAX_DIMENSIONS} sizes below 2^48")
+        raise FileFormatError(
+            f"{what}: found shape {shown(shape)}, expected up to {MAX_DIMENSIONS} sizes below 2^48; the file is damaged"
+        )
     if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise FileFormatError(
             f"{what}: found data_offsets {shown(offsets)}, expected [begin, end]; the file is damaged"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from edgert.errors import HubError, ModelNotFoundError
-from edgert.hub.names import HubName, printable
+from edgert.hub.names import HubName
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
@@ -98,9 +98,7 @@ def _only(
         entry, files = next(iter(models.items()))
         return _whole(name, files, sizes, entry)
     if models:
-        rows = [
-            f"{printable(entry)} ({_gigabytes(sum(sizes.get(f, 0) for f in files))})" for entry, files in models.items()
-        ]
+        rows = [f"{entry} ({_gigabytes(sum(sizes.get(f, 0) for f in files))})" for entry, files in models.items()]
         more = f" and {len(rows) - _LISTED} more" if len(rows) > _LISTED else ""
         message = f"{name}: found {', '.join(rows[:_LISTED])}{more}, {expected}; name one as {name.repo}:FILE"
         raise HubError(message) if is_found else ModelNotFoundError(message)
@@ -145,7 +143,7 @@ def _is_projector(file: str) -> bool:
 
 def _some(sizes: Mapping[str, int]) -> str:
     names = sorted(sizes)
-    return "no file" if not names else printable(", ".join(names[:4])) + (" ..." if len(names) > 4 else "")
+    return "no file" if not names else ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
 
 
 def _gigabytes(num_bytes: int) -> str:

@@ -19,7 +19,7 @@ from typing import IO
 from edgert.errors import HubError
 from edgert.hub.cache import cache_folder, repo_folder
 from edgert.hub.choose import choose_files
-from edgert.hub.names import HubName, is_safe_path, printable
+from edgert.hub.names import HubName, is_safe_path
 from edgert.hub.remote import HubFile, Listing, fetch, list_files
 
 Progress = Callable[[int, int], None]
@@ -43,7 +43,7 @@ def pull(name: HubName, *, revision: str = "main", progress: Progress | None = N
     repository holds no such model.
     """
     if not is_safe_path(revision) or revision.startswith("-"):
-        raise HubError(f"--revision: found {printable(revision)!r}, expected a branch, a tag or a commit")
+        raise HubError(f"--revision: found {revision!r}, expected a branch, a tag or a commit")
     cache = cache_folder()
     with _cache_errors(cache):
         listing = list_files(name, revision)

@@ -36,9 +36,7 @@ def require_name(text: str) -> HubName:
     """As parse_name. Raises HubError where `text` is no name."""
     name = parse_name(text)
     if name is None:
-        raise HubError(
-            f"{printable(text)}: found no hub name, expected ORG/NAME or ORG/NAME:FILE; look it up on the hub"
-        )
+        raise HubError(f"{text}: found no hub name, expected ORG/NAME or ORG/NAME:FILE; look it up on the hub")
     return name
 
 
@@ -51,8 +49,3 @@ def is_safe_path(path: str) -> bool:
         and not any(c in path for c in '\\:*?"<>|')
         and all(part.strip(". ") and not part.endswith((".", " ")) for part in parts)
     )
-
-
-def printable(text: str) -> str:
-    """`text` without characters that a terminal obeys."""
-    return "".join(c if c.isprintable() else "?" for c in text)

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from edgert.errors import HubError
-from edgert.hub.names import HubName, is_safe_path, printable
+from edgert.hub.names import HubName, is_safe_path
 
 _SHA1, _SHA256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
 _TRUE = ("1", "ON", "YES", "TRUE")
@@ -55,9 +55,7 @@ def list_files(name: HubName, revision: str) -> Listing:
         commit, siblings = found.sha, found.siblings or []
         files = [_checked(name, file) for file in siblings]
     if not isinstance(commit, str) or not _SHA1.fullmatch(commit):
-        raise HubError(
-            f"{name}: found commit {printable(str(commit)[:60])!r}, expected 40 hexadecimal digits; {_OTHER_HUB}"
-        )
+        raise HubError(f"{name}: found commit {str(commit)[:60]!r}, expected 40 hexadecimal digits; {_OTHER_HUB}")
     return Listing(name, commit, {file.name: file for file in files})
 
 
@@ -67,7 +65,7 @@ _OTHER_HUB = "this is no hub that edgert knows: check HF_ENDPOINT"
 def _checked(name: HubName, file: Any) -> HubFile:
     if not isinstance(file.rfilename, str) or not is_safe_path(file.rfilename):
         raise HubError(
-            f"{name}: found a file named {printable(str(file.rfilename)[:120])!r}, expected a path inside the "
+            f"{name}: found a file named {str(file.rfilename)[:120]!r}, expected a path inside the "
             "repository; do not trust this model"
         )
     lfs = file.lfs
@@ -137,9 +135,7 @@ def _explained(name: HubName, hub: Any, revision: str, error: Exception) -> str:
             f"its terms at {endpoint}/{name.repo} and set HF_TOKEN"
         )
     if kind == "RevisionNotFoundError":
-        return (
-            f"{name}: found no revision {printable(revision)!r}, expected a branch, a tag or a commit; check --revision"
-        )
+        return f"{name}: found no revision {revision!r}, expected a branch, a tag or a commit; check --revision"
     if status in (401, 404):
         return (
             f"{name}: not found at {endpoint} ({status}), or it is private; check the name, or set HF_TOKEN to a token "
@@ -160,7 +156,7 @@ def _explained(name: HubName, hub: Any, revision: str, error: Exception) -> str:
             f"{name}: no connection to {endpoint}; check the network and HF_ENDPOINT, then pull again: what is there "
             "is kept"
         )
-    detail = printable(" ".join(str(error).split()))[:200]
+    detail = " ".join(str(error).split())[:200]
     return f"{name}: found an answer of {endpoint} that is none ({kind}: {detail}); check HF_ENDPOINT, or try again"
 
 

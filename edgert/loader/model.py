@@ -90,7 +90,7 @@ def load_weights(
 
     name = str(model.checkpoint.path)
     try:
-        files = [store.add_file(str(path)) for path in model.checkpoint.files]
+        files = [store.add_file(str(path)) for path in model.checkpoint.real_files]
         for source in model.weights.values():
             name = f"{model.checkpoint.files[source.entry.file]}: {source.entry.name}"
             store.add(
@@ -152,7 +152,7 @@ def _read_floats(checkpoint: Checkpoint, name: str) -> list[float]:
         raise FileFormatError(f"{what}: not found, the metadata needs it; convert the model again")
     if entry.format != "f32" or len(entry.shape) != 1 or entry.shape[0] > MAX_FACTORS:
         raise FileFormatError(f"{what}: found {entry.format} of shape {entry.shape}, expected a short f32 vector")
-    path = checkpoint.files[entry.file]
+    path = checkpoint.real_files[entry.file]
     with open_binary(path) as (file, file_bytes):
         if entry.offset + entry.length > file_bytes:
             raise FileFormatError(f"{what}: lies beyond the end of the file; was it changed while it was read?")

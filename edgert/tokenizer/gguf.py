@@ -24,6 +24,11 @@ from edgert.tokenizer.tokenizer import SpecialTokens, Tokenizer, check_id
 # Values of tokenizer.ggml.token_type.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
+# Bounds on SentencePiece vocabularies. llama-2 has pieces of 16 characters and 2 merges a piece.
+MAX_PIECE_CHARS = 512
+MERGES_PER_PIECE = 16
+FREE_MERGES = 1 << 15
+
 # Metadata keys of ends of text, turn and message.
 _STOP_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
@@ -47,7 +52,9 @@ class GgufVocabulary:
         """The truth value of `tokenizer.ggml.<key>`. Raises TokenizerError if it is no bool."""
         value = self.get(key, default)
         if not isinstance(value, bool):
-            raise TokenizerError(f"{self.source}: tokenizer.ggml.{key}: found {value!r}, expected true or false")
+            raise TokenizerError(
+                f"{self.source}: tokenizer.ggml.{key}: found {value!r}, expected true or false; get the file again"
+            )
         return value
 
     def token_id(self, key: str) -> int | None:
@@ -112,7 +119,9 @@ def _list_of(metadata: Mapping[str, Any], key: str, kind: type, source: str) -> 
         values = values.tolist()
     allowed = (int, float) if kind is float else kind
     if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
-        raise TokenizerError(f"{source}: tokenizer.ggml.{key}: found {type(values).__name__}, expected an array")
+        raise TokenizerError(
+            f"{source}: tokenizer.ggml.{key}: found {type(values).__name__}, expected an array; get it again"
+        )
     for i, value in enumerate(values):
         if not isinstance(value, allowed):
             raise TokenizerError(
@@ -148,9 +157,13 @@ def _byte_level_bpe(vocabulary: GgufVocabulary) -> tuple[tokenizers.Tokenizer, P
 def _sentencepiece_bpe(vocabulary: GgufVocabulary) -> tuple[tokenizers.Tokenizer, PieceRules, bool]:
     """SentencePiece BPE ("llama"): the pair whose merged piece has the highest score merges first."""
     unknown = vocabulary.token_id("unknown_token_id")
+    try:
+        merges = score_merges(vocabulary.tokens, vocabulary.types, vocabulary.scores)
+    except TokenizerError as error:
+        raise TokenizerError(f"{vocabulary.source}: tokenizer.ggml.tokens: {error}") from None
     model = _bpe(
         vocabulary,
-        score_merges(vocabulary.tokens, vocabulary.types, vocabulary.scores),
+        merges,
         unk_token=None if unknown is None else vocabulary.tokens[unknown],
         byte_fallback=any(byte_token(text) is not None for text in vocabulary.tokens),
     )
@@ -176,15 +189,26 @@ def score_merges(tokens: Sequence[str], types: Sequence[int], scores: Sequence[f
 
     SentencePiece (Kudo and Richardson 2018) merges the neighbours whose concatenation has the highest score. So each
     way to cut a piece into two pieces is a merge, ranked by the score of the whole. Control and byte tokens take no
-    part: text never becomes one of them.
+    part: text never becomes one of them. Raises TokenizerError where that would be out of proportion: a piece of n
+    characters takes time n^2, and pieces of nothing but pieces have n merges each.
     """
     pieces = {text: i for i, text in enumerate(tokens) if types[i] in (NORMAL, USER_DEFINED)}
+    longest = max(map(len, pieces), default=0)
+    if longest > MAX_PIECE_CHARS:
+        raise TokenizerError(
+            f"found a piece of {longest} characters, expected at most {MAX_PIECE_CHARS}; use another model"
+        )
     merges: list[tuple[str, str]] = []
+    max_merges = FREE_MERGES + MERGES_PER_PIECE * len(pieces)
     # sorted() is stable: among equal scores the lower id comes first.
     for text, _ in sorted(pieces.items(), key=lambda item: -scores[item[1]]):
         for cut in range(1, len(text)):
             if text[:cut] in pieces and text[cut:] in pieces:
                 merges.append((text[:cut], text[cut:]))
+        if len(merges) > max_merges:
+            raise TokenizerError(
+                f"found more than {max_merges} ways to join {len(pieces)} pieces, expected fewer; use another model"
+            )
     return merges
 
 

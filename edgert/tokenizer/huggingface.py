@@ -11,9 +11,10 @@ import tokenizers
 from tokenizers import AddedToken
 
 from edgert.errors import TokenizerError
-from edgert.files.opening import open_binary, read_exactly, read_json
+from edgert.files.opening import is_there, read_json, read_whole
+from edgert.tokenizer.growth import check_growth, check_token_ids
 from edgert.tokenizer.pieces import compile_decoder, is_control_spelling
-from edgert.tokenizer.tokenizer import SpecialTokens, Tokenizer
+from edgert.tokenizer.tokenizer import SpecialTokens, Tokenizer, is_library_error
 
 MAX_TOKENIZER_BYTES = 256 << 20
 _NAMES = ("bos", "eos", "unk", "pad")
@@ -25,36 +26,34 @@ def from_folder(folder: Path) -> Tokenizer | None:
     Raises TokenizerError if the library cannot build it, and FileFormatError for a broken configuration.
     """
     path = folder / "tokenizer.json"
-    if not path.is_file():
-        return None
-    return from_tokenizer_json(path)
+    return from_tokenizer_json(path) if is_there(path) else None
 
 
-def from_tokenizer_json(path: Path) -> Tokenizer:
-    """The tokenizer in `path`, with tokenizer_config.json and special_tokens_map.json beside it if they are there."""
+def from_tokenizer_json(path: Path, *, is_named: bool = False) -> Tokenizer:
+    """The tokenizer in `path` (`is_named`: by the user).
+
+    tokenizer_config.json and special_tokens_map.json beside it are read if they are there.
+    """
     config: dict[str, Any] = {}
     if path.name == "tokenizer.json":
         for name in ("special_tokens_map.json", "tokenizer_config.json"):
             beside = path.with_name(name)
-            if beside.is_file():
+            if is_there(beside):
                 config.update(read_json(beside))
-    with open_binary(path) as (file, file_bytes):
-        if file_bytes > MAX_TOKENIZER_BYTES:
-            raise TokenizerError(f"{path}: found {file_bytes} bytes, expected at most {MAX_TOKENIZER_BYTES}")
-        text = read_exactly(file, path, 0, file_bytes)
-    return from_json(text, config, str(path))
+    return from_json(read_whole(path, MAX_TOKENIZER_BYTES, is_named=is_named), config, str(path))
 
 
 def from_json(text: bytes, config: Mapping[str, Any], source: str) -> Tokenizer:
     """The tokenizer that the bytes of a tokenizer.json describe; `config` is tokenizer_config.json, perhaps empty."""
     try:
         backend = tokenizers.Tokenizer.from_buffer(text)
-    except BaseException as error:  # the library raises Exception, and a panic of its own that is no Exception
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+    except BaseException as error:
+        if not is_library_error(error):
             raise
         raise TokenizerError(
             f"{source}: found no tokenizer ({error}), expected a tokenizer.json; get the file again"
         ) from None
+    check_growth(backend, source)
     rules = compile_decoder(_decoder(backend), source)
     texts = {name: _token_text(config.get(f"{name}_token")) for name in _NAMES}
     _mark_control_tokens(backend, [text for text in texts.values() if text is not None])
@@ -68,7 +67,9 @@ def from_json(text: bytes, config: Mapping[str, Any], source: str) -> Tokenizer:
         adds_bos=config.get("add_bos_token") is True,
         stop=frozenset(() if eos is None else (eos,)),
     )
-    return Tokenizer(backend, rules, special, config=config)
+    tokenizer = Tokenizer(backend, rules, special, config=config)
+    check_token_ids(tokenizer.vocab_size - 1, source)
+    return tokenizer
 
 
 def _decoder(backend: tokenizers.Tokenizer) -> dict[str, Any] | None:

@@ -33,7 +33,7 @@ def load(source: Checkpoint | str | os.PathLike[str]) -> Tokenizer | None:
     if is_gguf(start):
         return _from_gguf(open_gguf(path).metadata, str(path))
     if path.suffix == ".json" or start.lstrip()[:1] == b"{":
-        return from_tokenizer_json(path)
+        return from_tokenizer_json(path, is_named=True)
     return from_folder(path.parent)
 
 

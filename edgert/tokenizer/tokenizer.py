@@ -116,11 +116,21 @@ class Tokenizer:
         `add_special` adds what the model expects around a text (its bos token, as a rule). `parse_special` turns
         "<|im_start|>" and the like into their tokens; without it they are plain text, so that what a user typed cannot
         act as a control token. Added tokens that are no control tokens ("<think>", runs of spaces) are always parsed.
+
+        Raises TokenizerError where the steps of the model's file fail, such as a pattern that does not come to an end.
         """
         text = _LONE_SURROGATES.sub("\ufffd", text)
         with self._lock:
             self._backend.encode_special_tokens = not parse_special
-            ids: list[int] = self._backend.encode(text, add_special_tokens=add_special).ids
+            try:
+                ids: list[int] = self._backend.encode(text, add_special_tokens=add_special).ids
+            except BaseException as error:
+                if not is_library_error(error):
+                    raise
+                raise TokenizerError(
+                    f"tokenizer: found an error in a text of {len(text)} characters ({error}), expected tokens; "
+                    "use another model"
+                ) from None
         bos = self._special.bos
         if add_special and self._special.adds_bos and bos is not None and ids[:1] != [bos]:
             ids.insert(0, bos)
@@ -172,6 +182,11 @@ class Tokenizer:
             self._backend.encode_special_tokens = False
             text: str = self._backend.to_str()
         return text
+
+
+def is_library_error(error: BaseException) -> bool:
+    """Whether the tokenizers library raised this: an Exception, or a panic of its own, which is none."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def check_id(value: Any, vocab_size: int, name: str, source: str) -> int | None:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTHON_LINES: list[set[str]] = [
     {"__main__"},
     {"cli", "server"},
-    {"llm", "convert"},
+    {"llm", "convert", "verify"},
     {"engine"},
     {"drafters", "kv", "loader", "tokenizer", "chat"},
     {"models", "offload", "quant", "files", "device"},
@@ -33,7 +33,20 @@ PYTHON_NARROW: dict[str, set[str]] = {
 }
 # Third-party packages, and the only units that may import them.
 PYTHON_PACKAGES: dict[str, set[str]] = {
-    "numpy": {"cli", "llm", "convert", "engine", "drafters", "kv", "loader", "tokenizer", "quant", "files", "device"},
+    "numpy": {
+        "cli",
+        "llm",
+        "convert",
+        "verify",
+        "engine",
+        "drafters",
+        "kv",
+        "loader",
+        "tokenizer",
+        "quant",
+        "files",
+        "device",
+    },
     "typer": {"cli"},
     "rich": {"cli"},
     "prompt_toolkit": {"cli"},

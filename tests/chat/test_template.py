@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from datetime import datetime
@@ -19,7 +20,7 @@ from tokenizers import processors
 import edgert
 from edgert.chat import ChatTemplate, encode_chat, load_chat_template
 from edgert.chat.limits import Limits
-from edgert.errors import ChatTemplateError, UsageError
+from edgert.errors import ChatTemplateError, UsageError, one_line
 from edgert.files.checkpoint import Checkpoint
 from edgert.tokenizer import load
 
@@ -95,9 +96,9 @@ def test_published_templates(shared: Path) -> None:
             try:
                 expected = reference.render(**values)
             except Exception as error:
-                with pytest.raises(ChatTemplateError, match=r"chat template, line \d+: ."):
+                with pytest.raises(ChatTemplateError, match=r"chat template, line \d+: .") as caught:
                     template.render(messages, True, tools, variables)
-                assert str(error)
+                assert one_line(str(error))[:80] in str(caught.value), path.name
                 continue
             assert template.render(messages, True, tools, variables) == expected, path.name
             num_rendered += 1
@@ -202,23 +203,23 @@ def test_a_model_without_a_template_gets_a_plain_one(tmp_path: Path) -> None:
 
 def test_a_broken_template_breaks_only_chat(tmp_path: Path) -> None:
     template = load_chat_template(tmp_path, FakeTokenizer("one\ntwo {% for %}"))
-    with pytest.raises(ChatTemplateError, match="chat template, line 2: Expected an expression"):
+    with pytest.raises(ChatTemplateError, match=r"chat template, line 2: found an error \(Expected an expression"):
         template.render(USER)
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("\n{{ foo.bar }}", "line 2: 'foo' is undefined"),
-        ("a\nb\n{{ 1 / 0 }}", "line 3: division by zero"),
-        ("{{ 1 | nofilter }}", "line 1: No filter named 'nofilter'"),
-        ("\n\n{% foo %}", "line 3: Encountered unknown tag 'foo'"),
-        ("{% include 'x' %}", "line 1: no loader"),
-        ("{% macro f() %}\n{{ raise_exception('not me') }}{% endmacro %}\n{{ f() }}", "line 2: not me"),
+        ("\n{{ foo.bar }}", "line 2: found an error ('foo' is undefined"),
+        ("a\nb\n{{ 1 / 0 }}", "line 3: found an error (division by zero"),
+        ("{{ 1 | nofilter }}", "line 1: found an error (No filter named 'nofilter'"),
+        ("\n\n{% foo %}", "line 3: found an error (Encountered unknown tag 'foo'"),
+        ("{% include 'x' %}", "line 1: found an error (no loader"),
+        ("{% macro f() %}\n{{ raise_exception('not me') }}{% endmacro %}\n{{ f() }}", "line 2: found an error (not me"),
     ],
 )
 def test_errors_name_the_line(source: str, message: str) -> None:
-    with pytest.raises(ChatTemplateError, match=f"^chat template, {message}"):
+    with pytest.raises(ChatTemplateError, match=f"^chat template, {re.escape(message)}"):
         ChatTemplate(source).render(USER)
 
 

@@ -12,8 +12,8 @@ import pytest
 from convert.gguf_files import GGUF_METADATA, gguf_file
 
 from edgert.cli.description import KEYS, group_of
-from edgert.cli.printable import one_line
 from edgert.cli.show import lay_out, report
+from edgert.errors import one_line
 from edgert.llm import DEFAULT_MODEL
 
 from .conftest import Run

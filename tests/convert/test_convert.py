@@ -134,6 +134,7 @@ def test_configuration_and_tokenizer_files_come_along(make_folder, tmp_path):
     convert(source.path, tmp_path / "out", quant="p4")
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {
+        "SHA256SUMS",
         "config.json",
         "generation_config.json",
         "model.safetensors",

@@ -82,8 +82,7 @@ def safetensors_bytes(header: dict[str, Any], content: bytes) -> bytes:
     return struct.pack("<Q", len(text)) + text + content
 
 
-def write_folder(folder: Path, tensors: dict[str, NDArray[np.float16]]) -> None:
-    folder.mkdir()
+def write_safetensors(path: Path, tensors: dict[str, NDArray[np.float16]]) -> None:
     header, content = {}, b""
     for name, tensor in tensors.items():
         raw = tensor.tobytes()
@@ -91,7 +90,12 @@ def write_folder(folder: Path, tensors: dict[str, NDArray[np.float16]]) -> None:
             "dtype": "F16", "shape": list(tensor.shape), "data_offsets": [len(content), len(content) + len(raw)]
         }  # fmt: skip
         content += raw
-    (folder / "model.safetensors").write_bytes(safetensors_bytes(header, content))
+    path.write_bytes(safetensors_bytes(header, content))
+
+
+def write_folder(folder: Path, tensors: dict[str, NDArray[np.float16]]) -> None:
+    folder.mkdir()
+    write_safetensors(folder / "model.safetensors", tensors)
     settings = {"bos_token": "<|end|>", "eos_token": "<|stop|>", "chat_template": CHAT_TEMPLATE}
     for name, value in (
         ("config.json", CONFIG), ("tokenizer.json", tokenizer_json()), ("tokenizer_config.json", settings),
@@ -110,6 +114,8 @@ def _key_value(key: str, kind: int, value: Any) -> bytes:
         body = _string(value)
     elif kind == ARRAY and isinstance(value[0], str):
         body = struct.pack("<IQ", STRING, len(value)) + b"".join(map(_string, value))
+    elif kind == ARRAY and isinstance(value[0], float):
+        body = struct.pack(f"<IQ{len(value)}f", F32, len(value), *value)
     elif kind == ARRAY:
         body = struct.pack(f"<IQ{len(value)}i", I32, len(value), *value)
     else:
@@ -135,23 +141,36 @@ def gguf_name(name: str) -> str:
     return name
 
 
-def write_gguf(path: Path, tensors: dict[str, NDArray[np.float16]]) -> None:
+BYTE_LEVEL_KEYS: list[tuple[str, int, Any]] = [
+    ("tokenizer.ggml.model", STRING, "gpt2"), ("tokenizer.ggml.pre", STRING, "gpt-2"),
+    ("tokenizer.ggml.tokens", ARRAY, vocabulary()[0]), ("tokenizer.ggml.merges", ARRAY, vocabulary()[1]),
+    ("tokenizer.ggml.token_type", ARRAY, [3] * 3 + [1] * (VOCAB - 3)),
+    ("tokenizer.ggml.bos_token_id", U32, 0), ("tokenizer.ggml.eos_token_id", U32, 2),
+    ("tokenizer.ggml.add_bos_token", BOOL, False), ("tokenizer.chat_template", STRING, CHAT_TEMPLATE),
+]  # fmt: skip
+_PIECES = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *"thenaior", "th", "the"]
+SENTENCEPIECE_KEYS: list[tuple[str, int, Any]] = [
+    ("tokenizer.ggml.model", STRING, "llama"),
+    ("tokenizer.ggml.tokens", ARRAY, _PIECES + [f"[PAD{i}]" for i in range(len(_PIECES), VOCAB)]),
+    ("tokenizer.ggml.scores", ARRAY, [float(-i) for i in range(VOCAB)]),
+    ("tokenizer.ggml.token_type", ARRAY, [2, 3, 3] + [6] * 256 + [1] * (len(_PIECES) - 259)
+     + [5] * (VOCAB - len(_PIECES))),
+    ("tokenizer.ggml.unknown_token_id", U32, 0), ("tokenizer.ggml.bos_token_id", U32, 1),
+    ("tokenizer.ggml.eos_token_id", U32, 2), ("tokenizer.ggml.add_space_prefix", BOOL, True),
+]  # fmt: skip
+MODEL_KEYS: list[tuple[str, int, Any]] = [
+    ("general.architecture", STRING, "llama"), ("general.alignment", U32, ALIGNMENT),
+    ("llama.context_length", U32, 128), ("llama.embedding_length", U32, HIDDEN),
+    ("llama.block_count", U32, LAYERS), ("llama.feed_forward_length", U32, FEED_FORWARD),
+    ("llama.attention.head_count", U32, HEADS), ("llama.attention.head_count_kv", U32, KV_HEADS),
+    ("llama.attention.key_length", U32, HEAD_DIM), ("llama.attention.value_length", U32, HEAD_DIM),
+    ("llama.attention.layer_norm_rms_epsilon", F32, 1e-5), ("llama.rope.freq_base", F32, 10000.0),
+    ("llama.rope.dimension_count", U32, HEAD_DIM), ("llama.vocab_size", U32, VOCAB),
+]  # fmt: skip
+
+
+def write_gguf(path: Path, tensors: dict[str, NDArray[np.float16]], pairs: list[tuple[str, int, Any]]) -> None:
     """Version 3; matrices in q8_0, vectors in float32. The rows of q and k are not permuted: the weights are random."""
-    tokens, merges = vocabulary()
-    pairs = [
-        ("general.architecture", STRING, "llama"), ("general.alignment", U32, ALIGNMENT),
-        ("llama.context_length", U32, 128), ("llama.embedding_length", U32, HIDDEN),
-        ("llama.block_count", U32, LAYERS), ("llama.feed_forward_length", U32, FEED_FORWARD),
-        ("llama.attention.head_count", U32, HEADS), ("llama.attention.head_count_kv", U32, KV_HEADS),
-        ("llama.attention.key_length", U32, HEAD_DIM), ("llama.attention.value_length", U32, HEAD_DIM),
-        ("llama.attention.layer_norm_rms_epsilon", F32, 1e-5), ("llama.rope.freq_base", F32, 10000.0),
-        ("llama.rope.dimension_count", U32, HEAD_DIM), ("llama.vocab_size", U32, VOCAB),
-        ("tokenizer.ggml.model", STRING, "gpt2"), ("tokenizer.ggml.pre", STRING, "gpt-2"),
-        ("tokenizer.ggml.tokens", ARRAY, tokens), ("tokenizer.ggml.merges", ARRAY, merges),
-        ("tokenizer.ggml.token_type", ARRAY, [3] * 3 + [1] * (VOCAB - 3)),
-        ("tokenizer.ggml.bos_token_id", U32, 0), ("tokenizer.ggml.eos_token_id", U32, 2),
-        ("tokenizer.ggml.add_bos_token", BOOL, False), ("tokenizer.chat_template", STRING, CHAT_TEMPLATE),
-    ]  # fmt: skip
     infos, content = b"", b""
     for name, tensor in tensors.items():
         content += bytes(-len(content) % ALIGNMENT)
@@ -164,23 +183,39 @@ def write_gguf(path: Path, tensors: dict[str, NDArray[np.float16]]) -> None:
     path.write_bytes(header + bytes(-len(header) % ALIGNMENT) + content)
 
 
-def write_seeds(folder: Path, seed: int) -> dict[str, Path]:
-    """Every seed model by its kind; those of our own format are made by `edgert convert`."""
+def write_split_gguf(folder: Path, tensors: dict[str, NDArray[np.float16]]) -> None:
+    """The model in two files; the first has the metadata."""
+    folder.mkdir()
+    names = list(tensors)
+    for number, chosen in enumerate((names[:7], names[7:])):
+        pairs = [("split.no", U32, number), ("split.count", U32, 2), ("split.tensors.count", U32, len(names))]
+        if number == 0:
+            pairs += MODEL_KEYS + BYTE_LEVEL_KEYS
+        write_gguf(folder / f"m-{number + 1:05}-of-00002.gguf", {name: tensors[name] for name in chosen}, pairs)
+
+
+def write_shards(folder: Path, tensors: dict[str, NDArray[np.float16]]) -> None:
+    """The Hugging Face folder with its weights in two files and an index, and the template in a file of its own."""
+    write_folder(folder, tensors)
+    (folder / "model.safetensors").unlink()
+    names = list(tensors)
+    index = {}
+    for number, chosen in enumerate((names[:7], names[7:])):
+        name = f"model-{number + 1:05}-of-00002.safetensors"
+        write_safetensors(folder / name, {key: tensors[key] for key in chosen})
+        index.update(dict.fromkeys(chosen, name))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+
+
+def write_seeds(folder: Path, seed: int) -> None:
+    """Every seed model, into an empty folder; those of our own format are made by `edgert convert`."""
     tensors = weights(np.random.default_rng(seed))
     write_folder(folder / "huggingface", tensors)
-    write_gguf(folder / "model.gguf", tensors)
+    write_shards(folder / "shards", tensors)
+    write_gguf(folder / "byte_level.gguf", tensors, MODEL_KEYS + BYTE_LEVEL_KEYS)
+    write_gguf(folder / "sentencepiece.gguf", tensors, MODEL_KEYS + SENTENCEPIECE_KEYS)
+    write_split_gguf(folder / "split", tensors)
     for kind in ("p4", "p2"):
-        command = [
-            sys.executable,
-            "-m",
-            "edgert",
-            "convert",
-            str(folder / "huggingface"),
-            str(folder / kind),
-            "-q",
-            kind,
-        ]
+        command = [sys.executable, "-m", "edgert", "convert", folder / "huggingface", folder / kind, "-q", kind]
         subprocess.run(command, check=True, capture_output=True, cwd=folder)
-    return {
-        "huggingface": folder / "huggingface", "gguf": folder / "model.gguf", "p4": folder / "p4", "p2": folder / "p2"
-    }  # fmt: skip

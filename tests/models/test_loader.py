@@ -13,6 +13,7 @@ from edgert import _core
 from edgert.errors import (
     ConfigError,
     FileFormatError,
+    ModelNotFoundError,
     OutOfMemoryError,
     UnsupportedFormatError,
     UnsupportedModelError,
@@ -282,7 +283,7 @@ def test_a_file_that_is_gone_before_it_is_loaded(llama: tuple[Any, Path]) -> Non
     model, folder = llama
     opened = open_model(model.write(folder))
     (folder / "model.safetensors").unlink()
-    with pytest.raises(FileFormatError, match=r"model\.safetensors"):
+    with pytest.raises(ModelNotFoundError, match=r"model\.safetensors"):
         load_weights(opened, _core.WeightStore(), threads=1)
 
 

@@ -38,6 +38,12 @@ def build(metadata: dict[str, Any]) -> Tokenizer:
     return tokenizer
 
 
+def test_every_vocabulary_with_vectors_is_tested(shared: Path) -> None:
+    paths = (shared / "tokenizers" / "gguf").glob("*.inp")
+    names = {path.name.removeprefix("ggml-vocab-").removesuffix(".gguf.inp") for path in paths}
+    assert names == {*VECTORS, "bert-bge"}  # WordPiece: refused by name
+
+
 @pytest.mark.parametrize("name", VECTORS)
 def test_vectors(shared: Path, name: str) -> None:
     path = shared / "tokenizers" / "gguf" / f"ggml-vocab-{name}.gguf"

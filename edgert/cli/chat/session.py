@@ -10,9 +10,8 @@ from edgert.cli.chat.conversation import Conversation
 from edgert.cli.chat.reading import Reader, unquoted
 from edgert.cli.chat.thinking import begins_inside, find_marks
 from edgert.cli.chat.view import AnswerView
-from edgert.cli.printable import one_line
 from edgert.cli.terminal import StatusLine, notice
-from edgert.errors import ContextLengthError, EdgertError
+from edgert.errors import ContextLengthError, EdgertError, one_line
 
 if TYPE_CHECKING:
     from edgert.cli.chat.saved import SavedConversation
