@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 
 from edgert.convert import convert
+from edgert.convert.checksums import folder_checksums
+from edgert.files.checksums import CHECKSUMS
 
 QUANT = "p8"  # 3.6 MB: the finest format that stays under the limit
 MAX_BYTES = 5_000_000
@@ -33,6 +35,8 @@ def make(source: Path, destination: Path) -> int:
     generation = json.loads((fresh / "generation_config.json").read_text())
     generation = {k: v for k, v in generation.items() if k not in ("temperature", "top_p")} | {"do_sample": False}
     (fresh / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
+    (fresh / CHECKSUMS).write_text(folder_checksums(fresh))
+    # Not in the checksums: `edgert pull` does not fetch it.
     (fresh / "README.md").write_text(README.format(quant=QUANT))
     num_bytes = sum(file.stat().st_size for file in fresh.iterdir())
     if num_bytes > MAX_BYTES:
