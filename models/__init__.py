@@ -1,7 +1,7 @@
 """Architectures: one small file each, named after config.json's model_type; a module is loaded when it is asked for."""
 
 import importlib
-from pathlib import Path
+import os
 from typing import Any
 
 from edgert.models import registry
@@ -41,7 +41,7 @@ def __getattr__(name: str) -> Any:
 
 def _load(name: str) -> None:
     """Loads the module of this name, if there is one: most models need no other. The name may be anything."""
-    if name.isidentifier() and (Path(__file__).parent / f"{name}.py").is_file():
+    if f"{name}.py" in os.listdir(os.path.dirname(__file__)) and name != "__init__":
         importlib.import_module(f"{__name__}.{name}")
 
 

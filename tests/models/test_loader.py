@@ -199,6 +199,11 @@ def test_an_architecture_that_is_not_known(llama: tuple[Any, Path]) -> None:
     edit_json(folder / "config.json", model_type="mamba")
     with pytest.raises(UnsupportedModelError, match=r"config\.json: model_type: found 'mamba', expected one of arcee"):
         open_model(folder)
+    # Names of modules are made of them: none may be too long for a file, or another module.
+    for name in ("x" * 70000, "__init__", "registry", "blocks", "../llama", "a\0b", "sub/llama", "llama.py"):
+        edit_json(folder / "config.json", model_type=name)
+        with pytest.raises(UnsupportedModelError, match=r"config\.json: model_type: found"):
+            open_model(folder)
     edit_json(folder / "config.json", model_type=None)
     with pytest.raises(ConfigError, match="model_type: found nothing"):
         open_model(folder)
