@@ -48,7 +48,6 @@ PYTHON_PACKAGES: dict[str, set[str]] = {
         "device",
     },
     "typer": {"cli"},
-    "rich": {"cli"},
     "prompt_toolkit": {"cli"},
     "psutil": {"device"},
     "tokenizers": {"tokenizer"},
