@@ -66,7 +66,7 @@ class Session:
             notice("there is no question to answer again")
             return
         if self.conversation.is_repeatable:
-            notice("the same answer will come: the seed is fixed or the temperature is 0 (see /set)")
+            notice("the same question gets the same answer: the seed is fixed or the temperature is 0 (see /set)")
         old = messages.pop()
         try:
             self._answer()
