@@ -57,8 +57,8 @@ def convert(
     """Converts a Hugging Face folder or a GGUF file to our folder, which appears only when it is whole.
 
     quant: the format of every matrix but routers (p2 p3 p4 p8 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k f16),
-    or None: as they are; q_bits: the same by width (2, 3, 4, 8). progress(done, total): bytes of source weights.
-    threads: None takes every core.
+    or None: as they are; q_bits: the same by width (2, 3, 4, 8). progress(done, total): bytes of source weights, then
+    those of the new file, which is read once more for its checksum. threads: None takes every core.
     Raises ConvertError if dst exists, the disk is full or a weight is not finite, and what opening a model raises.
     """
     target = target_format(quant, q_bits)
@@ -67,6 +67,12 @@ def convert(
         check_target(path)
     model = loader.open_model(src)
     plan = plan_conversion(model, target)
+    total = plan.source_bytes + plan.container.file_bytes
+
+    def report(done: int) -> None:
+        if progress:
+            progress(min(done, total), total)  # small files count for nothing
+
     with _write_errors(path), PartialFolder(path) as folder:
         _check_free_space(folder.path, plan)
         for name, content in tokenizer_files(model.checkpoint).items():
@@ -77,11 +83,13 @@ def convert(
             SourceFiles(model.checkpoint) as files,
             ContainerWriter(folder.path / WEIGHTS_FILE, plan.container) as writer,
         ):
-            _write_tensors(plan, files, writer, progress, threads or _num_cpus())
+            _write_tensors(plan, files, writer, report, threads or _num_cpus())
             writer.finish()
         # Last: without it the folder is not a model.
         config = _json({**model.checkpoint.config, "edgert": {"format_version": "1", "quantization": target}})
-        folder.write_text(CHECKSUMS, folder_checksums(folder.path, {"config.json": config.encode()}))
+        further = {"config.json": config.encode()}
+        folder.write_text(CHECKSUMS, folder_checksums(folder.path, further, lambda n: report(plan.source_bytes + n)))
+        report(total)
         folder.write_text("config.json", config)
         folder.commit()
     return ConvertResult(
@@ -95,11 +103,10 @@ def _num_cpus() -> int:
 
 
 def _write_tensors(
-    plan: ConvertPlan, files: SourceFiles, writer: ContainerWriter, progress: Progress | None, threads: int
+    plan: ConvertPlan, files: SourceFiles, writer: ContainerWriter, report: Callable[[int], None], threads: int
 ) -> None:
-    done, total = 0, plan.source_bytes
-    if progress:
-        progress(done, total)
+    done = 0
+    report(done)
     with ThreadPoolExecutor(threads, thread_name_prefix="edgert-convert") as pool:
         for tensor in plan.tensors:
             parts: _Parts = [np.empty(n, np.uint8) for n in _container_part_bytes(plan, tensor)]
@@ -109,15 +116,13 @@ def _write_tensors(
             try:
                 for future in futures:
                     rows = future.result()
-                    if progress:
-                        progress(done + tensor.source_bytes * rows // tensor.shape[0], total)
+                    report(done + tensor.source_bytes * rows // tensor.shape[0])
             except BaseException:
                 _cancel(futures)
                 raise
             writer.write(tensor.source.name, parts)
             done += tensor.source_bytes
-            if progress:
-                progress(done, total)
+            report(done)
 
 
 def _container_part_bytes(plan: ConvertPlan, tensor: TensorPlan) -> list[int]:
