@@ -16,6 +16,11 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else "".join(map(_visible, text))
 
 
+def size(num_bytes: int) -> str:
+    """A number of bytes for a person."""
+    return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 10**9 else f"{num_bytes / 1e6:.1f} MB"
+
+
 def _visible(character: str) -> str:
     if character.isprintable():
         return character

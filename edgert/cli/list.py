@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from edgert.cli import options
-from edgert.cli.terminal import notice, size
-from edgert.errors import one_line
+from edgert.cli.terminal import notice
+from edgert.errors import one_line, size
 
 if TYPE_CHECKING:
     from edgert.hub.cache import CachedFile, CachedRepo

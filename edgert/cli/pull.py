@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from edgert.cli.terminal import BytesProgress, notice, size
+from edgert.cli.terminal import BytesProgress, notice
+from edgert.errors import size
 
 
 def pull(

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from edgert.cli.terminal import notice, size
-from edgert.errors import UsageError
+from edgert.cli.terminal import notice
+from edgert.errors import UsageError, size
 
 
 def rm(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from edgert.cli.printable import printable
 from edgert.cli.streams import STDERR, drop
-from edgert.errors import one_line
+from edgert.errors import one_line, size
 
 if TYPE_CHECKING:
     from edgert.engine.output import Timings
@@ -102,11 +102,6 @@ class BytesProgress(StatusLine):
         left = f"{left_s} s" if left_s < 120 else f"{left_s // 60} min"
         amount = f"{done / 1e9:.2f} of {total / 1e9:.2f} GB" if total >= 10**9 else f"{done / 1e6:.1f} of {size(total)}"
         return f"{self._title}: {100 * done // total} %, {amount}, {size(round(rate))}/s, {left} left"
-
-
-def size(num_bytes: int) -> str:
-    """A number of bytes for a person."""
-    return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 10**9 else f"{num_bytes / 1e6:.1f} MB"
 
 
 def show_timings(timings: Timings) -> None:

@@ -5,18 +5,8 @@ from __future__ import annotations
 from edgert import tokenizer
 from edgert.files.checkpoint import Checkpoint
 from edgert.files.opening import is_there, read_whole
+from edgert.hub.choose import TOKENIZER_FILES
 
-_COPIED = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "chat_template.jinja",
-    "chat_template.json",
-)
 _MAX_BYTES = 1 << 28  # of a tokenizer's file; the largest vocabularies take some 40 MB
 
 
@@ -26,4 +16,4 @@ def tokenizer_files(checkpoint: Checkpoint) -> dict[str, bytes]:
         rebuilt = tokenizer.load(checkpoint)
         return {} if rebuilt is None else {n: text.encode() for n, text in tokenizer.tokenizer_files(rebuilt).items()}
     folder = checkpoint.path if checkpoint.path.is_dir() else checkpoint.path.parent
-    return {name: read_whole(folder / name, _MAX_BYTES) for name in _COPIED if is_there(folder / name)}
+    return {name: read_whole(folder / name, _MAX_BYTES) for name in TOKENIZER_FILES if is_there(folder / name)}

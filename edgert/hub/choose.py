@@ -6,16 +6,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from edgert.errors import HubError, ModelNotFoundError
+from edgert.errors import HubError, ModelNotFoundError, size
 from edgert.hub.names import HubName
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-# What is read beside weights. Never code, never pickles.
-BESIDE = (
-    CONFIG,
-    "generation_config.json",
+# What a tokenizer and a chat template may lie in.
+TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -25,8 +23,9 @@ BESIDE = (
     "tokenizer.model",
     "chat_template.jinja",
     "chat_template.json",
-    "SHA256SUMS",
 )
+# What is read beside weights. Never code, never pickles.
+BESIDE = (CONFIG, "generation_config.json", *TOKENIZER_FILES, "SHA256SUMS")
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 _PIECE = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -98,7 +97,7 @@ def _only(
         entry, files = next(iter(models.items()))
         return _whole(name, files, sizes, entry)
     if models:
-        rows = [f"{entry} ({_gigabytes(sum(sizes.get(f, 0) for f in files))})" for entry, files in models.items()]
+        rows = [f"{entry} ({size(sum(sizes.get(f, 0) for f in files))})" for entry, files in models.items()]
         more = f" and {len(rows) - _LISTED} more" if len(rows) > _LISTED else ""
         message = f"{name}: found {', '.join(rows[:_LISTED])}{more}, {expected}; name one as {name.repo}:FILE"
         raise HubError(message) if is_found else ModelNotFoundError(message)
@@ -144,7 +143,3 @@ def _is_projector(file: str) -> bool:
 def _some(sizes: Mapping[str, int]) -> str:
     names = sorted(sizes)
     return "no file" if not names else ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
-
-
-def _gigabytes(num_bytes: int) -> str:
-    return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 10**9 else f"{num_bytes / 1e6:.1f} MB"

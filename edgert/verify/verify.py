@@ -46,7 +46,7 @@ def verify(path: Path, show: Show = lambda finding: None, progress: Progress = l
     checkpoint = _open(path, add)
     if checkpoint is None:
         return report
-    for finding in (*_check_tokenizer(checkpoint), *_check_template(checkpoint)):
+    for finding in _check_texts(checkpoint):
         add(finding)
     places, sums = _files(checkpoint, add)
     total = sum(_num_bytes(place) for place in places)
@@ -74,13 +74,18 @@ def _failed(path: Path, error: EdgertError) -> Finding:
     return Finding("error", path, str(error), error)
 
 
-def _check_tokenizer(checkpoint: Checkpoint) -> Iterator[Finding]:
-    path = checkpoint.path
+def _check_texts(checkpoint: Checkpoint) -> Iterator[Finding]:
+    """Tokenizer and chat template; the tokenizer is built once for both."""
     try:
         found = tokenizer.load(checkpoint)
     except EdgertError as error:
-        yield _failed(path, error)
+        yield _failed(checkpoint.path, error)
         return
+    yield from _check_tokenizer(checkpoint.path, found)
+    yield from _check_template(checkpoint, found)
+
+
+def _check_tokenizer(path: Path, found: tokenizer.Tokenizer | None) -> Iterator[Finding]:
     if found is None:
         yield Finding("warning", path, f"{path}: found no tokenizer: only token ids can be used")
         return
@@ -91,10 +96,10 @@ def _check_tokenizer(checkpoint: Checkpoint) -> Iterator[Finding]:
             )
 
 
-def _check_template(checkpoint: Checkpoint) -> Iterator[Finding]:
+def _check_template(checkpoint: Checkpoint, found: tokenizer.Tokenizer | None) -> Iterator[Finding]:
     path = checkpoint.path
     try:
-        template = load_chat_template(checkpoint, tokenizer.load(checkpoint))
+        template = load_chat_template(checkpoint, found)
         template.render(CONVERSATION)
     except EdgertError as error:
         yield _failed(path, error)

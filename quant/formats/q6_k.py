@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..format import F32, U8, FormatSpec, PartSpec, Quantized, register
-from ..layout import from_quads, num_groups, num_strips, pack_bits, pack_scales, to_quads, unpack_bits, unpack_scales
+from ..layout import from_quads, num_groups, num_strips, pack_bits, to_quads, unpack_bits
+from .super_scale import dequantize_centred, pack_super_scales, unpack_super_scales
 
 
 @register
@@ -42,24 +43,17 @@ class Q6_K:
         return Quantized((nibbles | (pairs << 4)).reshape(-1, cols), (d, sc))
 
     def pack(self, matrix: Quantized) -> list[U8]:
-        d, sc = matrix.scales
         quads = to_quads(matrix.codes)
         return [
-            pack_scales(d, 1, d.shape[1]),
-            pack_scales(sc, 4, num_groups(matrix.codes.shape[1])),
+            *pack_super_scales(matrix),
             pack_bits(quads & np.uint32(0x0F0F0F0F), 4),
             pack_bits((quads >> np.uint32(4)) & np.uint32(0x03030303), 2),
         ]
 
     def unpack(self, parts: Sequence[U8], rows: int, cols: int) -> Quantized:
         strips, groups = num_strips(rows), num_groups(cols)
-        d = unpack_scales(parts[0], np.float16, 1, cols // 256, rows, cols // 256)
-        sc = unpack_scales(parts[1], np.int8, 4, groups, rows, cols // 16)
         quads = unpack_bits(parts[2], 4, strips, groups) | (unpack_bits(parts[3], 2, strips, groups) << np.uint32(4))
-        return Quantized(from_quads(quads, rows, cols), (d, sc))
+        return Quantized(from_quads(quads, rows, cols), unpack_super_scales(parts, rows, cols))
 
     def dequantize(self, matrix: Quantized) -> F32:
-        d, sc = matrix.scales
-        scale = np.repeat(d.astype(np.float32), 16, axis=1) * sc.astype(np.float32)
-        result: F32 = np.repeat(scale, 16, axis=1) * (matrix.codes.astype(np.float32) - np.float32(32))
-        return result
+        return dequantize_centred(matrix, 32)
