@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['CapacityError', 'CoreError', 'NonFiniteError', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'format_names', 'gelu_mul', 'isa_levels', 'kernels_in_use', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'uniform']
+__all__: list[str] = ['CapacityError', 'CoreError', 'NonFiniteError', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'format_names', 'gelu_mul', 'isa_levels', 'kernels_in_use', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
 class CoreError(RuntimeError):
     pass
 class CapacityError(CoreError):
@@ -178,6 +178,10 @@ def soft_cap(isa: str, x: numpy.typing.NDArray[numpy.float32], cap: float) -> nu
     ...
 def softmax(isa: str, x: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
     ...
+def time_kernels(isa: str, format: str, rows: int, cols: int, tokens: int, threads: int, num_bytes: int, passes: int) -> dict[str, list[float]]:
+    """
+    Kernel name -> seconds of one product in each pass over num_bytes of distinct weights.
+    """
 def uniform(seed: int, index: int, position: int) -> float:
     """
     The sampler's number in [0, 1).

@@ -3,13 +3,17 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "bindings/bindings.h"
 #include "formats/pack.h"
+#include "graph/linear_timer.h"
 #include "kernels/single.h"
 
 namespace py = pybind11;
@@ -68,6 +72,59 @@ Floats linear(const std::string& isa, const std::string& format, int rows, int c
   run_linear(table_of(isa), w, x.data(), static_cast<std::int32_t>(x.shape(0)), bias ? bias->data() : nullptr,
              y.mutable_data());
   return y;
+}
+
+// Weights of one format, distinct, as many as fill num_bytes; the values do not matter but are finite.
+class WeightSet {
+ public:
+  WeightSet(Format format, std::int32_t rows, std::int32_t cols, std::int64_t num_bytes) {
+    const FormatSpec& s = spec(format);
+    std::int64_t stride = 0;
+    std::array<std::int64_t, kMaxParts> offsets{};
+    for (int p = 0; p < s.num_parts; ++p) {
+      offsets[p] = stride;
+      stride += round_up(part_bytes(format, p, rows, cols), 64);
+    }
+    const std::int64_t count = std::max<std::int64_t>(1, num_bytes / stride);
+    memory_ = Memory(static_cast<std::size_t>(count * stride + 8192));
+    std::uint32_t bits = 1;
+    for (std::size_t i = 0; i < memory_.num_bytes(); ++i) {
+      bits = bits * 1664525 + 1013904223;
+      memory_.data()[i] = static_cast<std::uint8_t>(0x20 | (bits >> 28));
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::uint8_t* starts[kMaxParts] = {};
+      for (int p = 0; p < s.num_parts; ++p) starts[p] = memory_.data() + i * stride + offsets[p];
+      views_.push_back(view_of_parts(format, rows, cols, starts));
+    }
+  }
+  std::span<const WeightView> views() const { return views_; }
+
+ private:
+  Memory memory_;
+  std::vector<WeightView> views_;
+};
+
+using LinearTimes = std::map<std::string, std::vector<double>>;
+
+LinearTimes time_kernels(const std::string& isa, const std::string& format_name, std::int32_t rows, std::int32_t cols,
+                         std::int32_t tokens, int threads, std::int64_t num_bytes, int passes) {
+  const KernelTable& table = table_of(isa);
+  const Format format = format_of(format_name);
+  expect(rows > 0 && cols > 0 && tokens > 0 && threads > 0 && passes > 0, "sizes", 0, 1);
+  const WeightSet weights(format, rows, cols, num_bytes);
+  std::vector<float> values(static_cast<std::size_t>(tokens) * static_cast<std::size_t>(cols));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 37 % 255) - 127.0f;
+  const PreparedInput input(table, values.data(), tokens, cols, spec(format).activation_columns);
+  const std::int64_t stride = round_up(rows, kStripRows);
+  Memory out(static_cast<std::size_t>(tokens * stride) * sizeof(float));
+  LinearTimes times;
+  for (const LinearKernel& kernel : table.linear[static_cast<int>(format)]) {
+    if (!kernel.name || tokens < kernel.min_tokens || tokens > kernel.max_tokens) continue;
+    times[kernel.name] =
+        time_linear(kernel.run, weights.views(), input.input(), {out.as<float>(), stride, nullptr}, threads, passes);
+  }
+  return times;
 }
 
 Floats dequantize(const std::string& isa, const std::string& format, int rows, int cols,
@@ -213,6 +270,9 @@ void init_kernels(py::module_& m) {
   m.def("pack", &pack, "format"_a, "raw"_a.noconvert(), "cols"_a, "ggml blocks [rows, row bytes] to packed parts.");
   m.def("linear", &linear, "isa"_a, "format"_a, "rows"_a, "cols"_a, "parts"_a, "x"_a.noconvert(), "bias"_a = py::none(),
         "y [M, rows] of x [M, cols]; x is quantised first where the format asks for it.");
+  m.def("time_kernels", &time_kernels, "isa"_a, "format"_a, "rows"_a, "cols"_a, "tokens"_a, "threads"_a, "num_bytes"_a,
+        "passes"_a, py::call_guard<py::gil_scoped_release>(),
+        "Kernel name -> seconds of one product in each pass over num_bytes of distinct weights.");
   m.def("dequantize", &dequantize, "isa"_a, "format"_a, "rows"_a, "cols"_a, "parts"_a,
         "All rows as float32 [rows, cols].");
   m.def("quantize", &quantize, "isa"_a, "x"_a.noconvert(), "scale_columns"_a = 64,

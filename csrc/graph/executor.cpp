@@ -3,21 +3,10 @@
 #include <algorithm>
 
 #include "base/fp_env.h"
+#include "graph/linear_timer.h"
 
 namespace edgert {
 namespace {
-
-constexpr std::int64_t kChunkBytes = 16 << 10;
-
-// Strips that a thread takes at a time: many chunks a thread, so that the last ones end together, but none so small
-// that taking it costs more than computing it.
-std::int32_t strips_per_chunk(const WeightView& w, int num_threads) {
-  if (num_threads == 1) return w.strips;
-  std::int64_t strip_bytes = 1;
-  for (int p = 0; p < spec(w.format).num_parts; ++p) strip_bytes += part_bytes(w.format, p, kStripRows, w.cols);
-  const auto smallest = static_cast<std::int32_t>((kChunkBytes + strip_bytes - 1) / strip_bytes);
-  return std::max({1, std::min(smallest, w.strips / num_threads), w.strips / (num_threads * 16)});
-}
 
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
@@ -284,7 +273,7 @@ void Executor::linear(const Step& step, std::int32_t begin, std::int32_t end) {
   const LinearInput x = linear_input(step.in[0], step.quantized, format, num_rows(step.rows));
   LinearOutput y{.y = row(step.out, 0), .stride = stride(step.out)};
   if (node.weights.size() == 2) y.bias = reinterpret_cast<const float*>(store_.pin(node.weights[1]).parts[0]);
-  kernels_.linear[static_cast<int>(format)](weight.view(), x, y, begin, end);
+  linear_function(kernels_.linear[static_cast<int>(format)], x.tokens)(weight.view(), x, y, begin, end);
 }
 
 void Executor::rms_norm(const Step& step, std::int32_t r) {

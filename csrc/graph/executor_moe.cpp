@@ -110,8 +110,8 @@ void Executor::moe_linear(const Step& step, std::int32_t item, bool is_down) {
   }
   const std::int32_t out = is_down ? moe.down : matrix == 0 ? moe.gate : moe.up;
   const LinearOutput y{.y = row(out, first[expert]), .stride = stride(out), .bias = nullptr};
-  kernels_.linear[static_cast<int>(format)](weight.view(), x, y, chunk * kExpertStrips,
-                                            std::min(weight.view().strips, (chunk + 1) * kExpertStrips));
+  linear_function(kernels_.linear[static_cast<int>(format)], tokens)(
+      weight.view(), x, y, chunk * kExpertStrips, std::min(weight.view().strips, (chunk + 1) * kExpertStrips));
 }
 
 void Executor::moe_act(const Step& step, std::int32_t slot) {

@@ -63,7 +63,7 @@ void fill(Entry& entry, Entry lower) {
 
 void fill_missing(KernelTable& t, const KernelTable& lower) {
   for (int i = 0; i < kNumFormats; ++i) {
-    fill(t.linear[i], lower.linear[i]);
+    if (!t.linear[i][0].name) t.linear[i] = lower.linear[i];
     fill(t.dequantize_row[i], lower.dequantize_row[i]);
   }
   fill(t.quantize, lower.quantize);

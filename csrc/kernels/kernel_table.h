@@ -1,6 +1,7 @@
 // The kernels of one instruction set. A null entry falls back to the next lower level's table.
 // Every entry gives the same bits on every instruction set (docs/numerics.md); the scalar table is the specification.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -35,6 +36,29 @@ struct LinearOutput {
   const float* bias = nullptr;  // [rows rounded up to 16] or null
 };
 
+// Strips [first_strip, last_strip) of y = W x. Any thread may take any range.
+using LinearFunction = void (*)(const WeightView& w, const LinearInput& x, const LinearOutput& y, int first_strip,
+                                int last_strip);
+
+// One way to multiply. All kernels of a format give the same bits; which is the fastest depends on the machine, the
+// shape and the number of tokens.
+struct LinearKernel {
+  const char* name = nullptr;  // of the family: "dot" (integer dots), "float"; null: the end of a list
+  LinearFunction run = nullptr;
+  std::int32_t min_tokens = 1, max_tokens = 1;  // for how many tokens it is written
+};
+inline constexpr int kMaxLinearKernels = 8;
+inline constexpr std::int32_t kAnyTokens = 0x7fffffff;
+using LinearKernels = std::array<LinearKernel, kMaxLinearKernels>;  // the best guess first
+
+// The first kernel of a list that takes so many tokens. REQUIRES: there is one.
+inline LinearFunction linear_function(const LinearKernels& kernels, std::int32_t tokens) {
+  for (const LinearKernel& kernel : kernels) {
+    if (kernel.name && kernel.min_tokens <= tokens && tokens <= kernel.max_tokens) return kernel.run;
+  }
+  return nullptr;
+}
+
 inline constexpr int kMaxAttentionRows = 8;
 
 // Query rows that share a KV head. Bit j of masks[b * num_rows + r]: row r may read position j of block b.
@@ -56,9 +80,8 @@ struct AttentionTask {
 struct KernelTable {
   const char* name;
 
-  // Strips [first_strip, last_strip) of y = W x. Any thread may take any range.
-  void (*linear[kNumFormats])(const WeightView& w, const LinearInput& x, const LinearOutput& y, int first_strip,
-                              int last_strip);
+  // Every number of tokens is taken by a kernel of each format.
+  LinearKernels linear[kNumFormats];
   // One row of W as float32: y[cols rounded up to 16], pad 0.
   void (*dequantize_row[kNumFormats])(const WeightView& w, int row, float* y);
 

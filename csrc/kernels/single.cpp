@@ -54,7 +54,7 @@ void run_linear(const KernelTable& kernels, const WeightView& w, const float* x,
     std::copy(bias, bias + w.rows, padded_bias.as<float>());
     output.bias = padded_bias.as<float>();
   }
-  kernels.linear[static_cast<int>(w.format)](w, prepared.input(), output, 0, w.strips);
+  linear_function(kernels.linear[static_cast<int>(w.format)], tokens)(w, prepared.input(), output, 0, w.strips);
   for (std::int64_t t = 0; t < tokens; ++t) std::copy_n(output.y + t * stride, w.rows, y + t * w.rows);
 }
 

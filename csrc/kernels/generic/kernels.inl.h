@@ -11,7 +11,8 @@
 
 template <class... Values>
 static constexpr void set_float(KernelTable& table) {
-  ((table.linear[static_cast<int>(Values::kFormat)] = linear_float<Values>), ...);
+  ((table.linear[static_cast<int>(Values::kFormat)] = LinearKernels{{{"float", linear_float<Values>, 1, kAnyTokens}}}),
+   ...);
   ((table.dequantize_row[static_cast<int>(Values::kFormat)] = dequantize_float<Values>), ...);
 }
 

@@ -116,18 +116,25 @@ static void strip_times_tokens(const Strip<F>& strip, int num_groups, const Line
 }
 
 template <class F>
-static void linear_quantized(const WeightView& w, const LinearInput& x, const LinearOutput& y, int first_strip,
-                             int last_strip) {
+static void linear_one(const WeightView& w, const LinearInput& x, const LinearOutput& y, int first_strip,
+                       int last_strip) {
+  const TokenInput token = token_input<F>(x, 0);
+  for (int s = first_strip; s < last_strip; ++s) {
+    const int row = s * kStripRows;
+    strip_times_token(Strip<F>(w, s), w.groups, token, y.y + row);
+    finish_rows(y.y + row, y.bias ? y.bias + row : nullptr, rows_of_strip(w, s));
+  }
+}
+
+template <class F>
+static void linear_many(const WeightView& w, const LinearInput& x, const LinearOutput& y, int first_strip,
+                        int last_strip) {
   for (int s = first_strip; s < last_strip; ++s) {
     const Strip<F> strip(w, s);
     const int row = s * kStripRows;
-    if (x.tokens == 1) {
-      strip_times_token(strip, w.groups, token_input<F>(x, 0), y.y + row);
-    } else {
-      for (int first = 0; first < x.tokens; first += kTileTokens) {
-        const int left = x.tokens - first;
-        strip_times_tokens(strip, w.groups, x, first, left < kTileTokens ? left : kTileTokens, y, row);
-      }
+    for (int first = 0; first < x.tokens; first += kTileTokens) {
+      const int left = x.tokens - first;
+      strip_times_tokens(strip, w.groups, x, first, left < kTileTokens ? left : kTileTokens, y, row);
     }
     for (int t = 0; t < x.tokens; ++t) {
       finish_rows(y.y + t * y.stride + row, y.bias ? y.bias + row : nullptr, rows_of_strip(w, s));

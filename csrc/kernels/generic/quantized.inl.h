@@ -6,7 +6,9 @@
 
 template <class... Formats>
 static constexpr void set_quantized(KernelTable& table, FormatList<Formats...>) {
-  ((table.linear[static_cast<int>(Formats::kFormat)] = linear_quantized<Formats>), ...);
+  ((table.linear[static_cast<int>(Formats::kFormat)] =
+        LinearKernels{{{"dot", linear_one<Formats>, 1, 1}, {"dot", linear_many<Formats>, 2, kAnyTokens}}}),
+   ...);
 }
 
 static constexpr KernelTable quantized_table(const char* name) {

@@ -140,6 +140,13 @@ static inline Bytes take(Bytes a) {
 static inline Bytes or_bytes(Bytes a, Bytes b) {
   return {_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
 }
+using Table = __m256i;
+static inline Table load_table(const std::uint8_t* p) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+static inline Bytes lookup(Table table, Bytes indices) {
+  return {_mm256_shuffle_epi8(table, indices.low), _mm256_shuffle_epi8(table, indices.high)};
+}
 
 // ---- dots: maddubs adds two products in 16 bits, 127 * 2 * code at most; sums are widened in time
 struct DotSum {
@@ -173,6 +180,7 @@ static inline i32x16 widen(DotSum a) {
 
 // |w| * (x with the sign of w): |-128| is 128 as an unsigned byte, and x is never -128.
 static inline Bytes signed_bytes(Bytes a) { return a; }
+static inline Table signed_table(Table a) { return a; }
 static inline i32x16 signed_start(std::int32_t) { return splat_int(0); }
 static inline __m256i signed_products(__m256i w, __m256i x) {
   return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)), _mm256_set1_epi16(1));

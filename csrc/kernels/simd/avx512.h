@@ -19,6 +19,7 @@ static inline DotSum shift_right(DotSum a) {
 static inline i32x16 widen(DotSum a) { return _mm512_madd_epi16(a.pairs, _mm512_set1_epi16(1)); }
 
 static inline Bytes signed_bytes(Bytes a) { return a; }
+static inline Table signed_table(Table a) { return a; }
 static inline i32x16 signed_start(std::int32_t) { return splat_int(0); }
 static inline i32x16 signed_dot(i32x16 sum, Bytes codes, const std::int8_t* quad) {
   const __m512i x = broadcast_quad(quad);

@@ -103,6 +103,11 @@ static inline Bytes take(Bytes a) {
   return _mm512_and_si512(a, _mm512_set1_epi8(static_cast<char>(kMask)));
 }
 static inline Bytes or_bytes(Bytes a, Bytes b) { return _mm512_or_si512(a, b); }
+using Table = __m512i;
+static inline Table load_table(const std::uint8_t* p) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+static inline Bytes lookup(Table table, Bytes indices) { return _mm512_shuffle_epi8(table, indices); }
 static inline __m512i broadcast_quad(const std::int8_t* quad) {
   std::int32_t four;
   __builtin_memcpy(&four, quad, 4);

@@ -14,5 +14,6 @@ static inline i32x16 widen(DotSum a) { return a; }
 
 // Signed codes plus 128 are unsigned; 128 times the sum of the activations is subtracted at the start.
 static inline Bytes signed_bytes(Bytes a) { return _mm512_xor_si512(a, _mm512_set1_epi8(static_cast<char>(0x80))); }
+static inline Table signed_table(Table a) { return signed_bytes(a); }
 static inline i32x16 signed_start(std::int32_t sum) { return _mm512_set1_epi32(-128 * sum); }
 static inline i32x16 signed_dot(i32x16 sum, Bytes codes, const std::int8_t* quad) { return dot(sum, codes, quad); }

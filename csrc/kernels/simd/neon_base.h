@@ -124,6 +124,9 @@ static inline Bytes take(Bytes a) {
   EDGERT_EACH(Bytes, (take<kShift, kMask>(a.q[i])));
 }
 static inline Bytes or_bytes(Bytes a, Bytes b) { EDGERT_EACH(Bytes, vorrq_u8(a.q[i], b.q[i])); }
+using Table = uint8x16_t;
+static inline Table load_table(const std::uint8_t* p) { return vld1q_u8(p); }
+static inline Bytes lookup(Table table, Bytes indices) { EDGERT_EACH(Bytes, vqtbl1q_u8(table, indices.q[i])); }
 static inline int8x16_t broadcast_quad(const std::int8_t* quad) {
   std::int32_t four;
   __builtin_memcpy(&four, quad, 4);

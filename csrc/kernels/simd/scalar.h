@@ -189,6 +189,20 @@ static inline Bytes or_bytes(Bytes a, Bytes b) {
   EDGERT_BYTES a.v[i] |= b.v[i];
   return a;
 }
+// A table of 16 bytes, at any address.
+struct Table {
+  std::uint8_t v[16];
+};
+static inline Table load_table(const std::uint8_t* p) {
+  Table r;
+  __builtin_memcpy(r.v, p, 16);
+  return r;
+}
+// table[index] for every byte. REQUIRES: indices below 16.
+static inline Bytes lookup(Table table, Bytes indices) {
+  EDGERT_BYTES indices.v[i] = table.v[indices.v[i]];
+  return indices;
+}
 #undef EDGERT_BYTES
 
 // ---- dot products of a vector of codes with one quad of activations (4 bytes, the same for every row)
@@ -215,6 +229,7 @@ static inline i32x16 widen(DotSum a) { return a; }
 // Signed codes: signed_bytes puts them into the form that signed_dot wants; the first sum is signed_start of the
 // exact sum of the activations.
 static inline Bytes signed_bytes(Bytes a) { return a; }
+static inline Table signed_table(Table a) { return a; }  // lookup then gives signed_bytes of the values
 static inline i32x16 signed_start(std::int32_t) { return splat_int(0); }
 static inline i32x16 signed_dot(i32x16 sum, Bytes codes, const std::int8_t* quad) {
   for (int row = 0; row < 16; ++row) {

@@ -1,0 +1,57 @@
+#include "graph/linear_timer.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/fp_env.h"
+#include "base/threads.h"
+#include "graph/work.h"
+
+namespace edgert {
+namespace {
+
+constexpr std::int64_t kChunkBytes = 16 << 10;
+
+void take_chunks(LinearFunction function, const WeightView& w, const LinearInput& x, const LinearOutput& y, Work& work,
+                 std::uint32_t run) {
+  std::int32_t begin = 0, end = 0;
+  while (work.take(run, begin, end)) {
+    function(w, x, y, begin, end);
+    work.finish(end - begin);
+  }
+  int spins = 0;
+  while (work.state(run) == Work::State::running) spin_wait(spins);
+}
+
+}  // namespace
+
+std::int32_t strips_per_chunk(const WeightView& w, int num_threads) {
+  if (num_threads == 1) return w.strips;
+  std::int64_t strip_bytes = 1;
+  for (int p = 0; p < spec(w.format).num_parts; ++p) strip_bytes += part_bytes(w.format, p, kStripRows, w.cols);
+  const auto smallest = static_cast<std::int32_t>((kChunkBytes + strip_bytes - 1) / strip_bytes);
+  return std::max({1, std::min(smallest, w.strips / num_threads), w.strips / (num_threads * 16)});
+}
+
+std::vector<double> time_linear(LinearFunction function, std::span<const WeightView> weights, const LinearInput& x,
+                                const LinearOutput& y, int num_threads, int passes) {
+  const std::int32_t chunk = strips_per_chunk(weights.front(), num_threads);
+  std::vector<Work> works(weights.size());
+  std::vector<double> seconds;
+  for (std::uint32_t run = 1; run <= static_cast<std::uint32_t>(passes); ++run) {
+    for (Work& work : works) {
+      work.close(run);
+      work.open(run, weights.front().strips, chunk);
+    }
+    const auto start = std::chrono::steady_clock::now();
+    run_on_threads(num_threads, [&](int) {
+      const FloatEnvironment environment;
+      for (std::size_t i = 0; i < weights.size(); ++i) take_chunks(function, weights[i], x, y, works[i], run);
+    });
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    seconds.push_back(elapsed.count() / static_cast<double>(weights.size()));
+  }
+  return seconds;
+}
+
+}  // namespace edgert
