@@ -120,7 +120,7 @@ LinearTimes time_kernels(const std::string& isa, const std::string& format_name,
   Memory out(static_cast<std::size_t>(tokens * stride) * sizeof(float));
   LinearTimes times;
   for (const LinearKernel& kernel : table.linear[static_cast<int>(format)]) {
-    if (!kernel.name || tokens < kernel.min_tokens || tokens > kernel.max_tokens) continue;
+    if (!takes(kernel, input.input())) continue;
     times[kernel.name] =
         time_linear(kernel.run, weights.views(), input.input(), {out.as<float>(), stride, nullptr}, threads, passes);
   }

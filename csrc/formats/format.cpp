@@ -30,7 +30,7 @@ constexpr FormatSpec kSpecs[kNumFormats] = {
      {64, 32, 32, 512, 128},
      {4, 1, 1, 1, 1}},
     {"q6_k", false, 256, 210, 64, 4, {"superscale", "subscale", "nibble", "field"}, {32, 64, 512, 256}, {4, 1, 1, 1}},
-    {"p1", false, 0, 0, 64, 2, {"scale", "sign"}, {32, 128}, {1, 1}},
+    {"p1", false, 0, 0, 64, 2, {"scale", "bits"}, {32, 128}, {1, 1}},
     {"p2", false, 0, 0, 64, 2, {"scale", "field"}, {32, 256}, {1, 1}},
     {"p3", false, 0, 0, 64, 3, {"scale", "field", "plane1"}, {32, 256, 128}, {1, 1, 1}},
     {"p4", false, 0, 0, 64, 4, {"scale", "field", "plane1", "plane2"}, {32, 256, 128, 128}, {1, 1, 1, 1}},

@@ -62,7 +62,7 @@ struct FormatSpec {
                            // float formats
   int num_parts;
   std::array<const char*, kMaxParts>
-      part_names;  // "scale" "table" "sign" "field" "plane1" to "plane5" "nibble" "byte" "minimum" "subscale" "submin"
+      part_names;  // "scale" "table" "bits" "field" "plane1" to "plane5" "nibble" "byte" "minimum" "subscale" "submin"
   std::array<int, kMaxParts> part_bytes;
   std::array<int, kMaxParts> part_groups;
 };

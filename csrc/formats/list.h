@@ -7,7 +7,7 @@
 #include "codes/nibble.h"
 #include "codes/nibble_field.h"
 #include "codes/nibble_plane.h"
-#include "codes/plane.h"
+#include "codes/quad_bits.h"
 #include "scales/group.h"
 #include "scales/half_group.h"
 #include "scales/half_group_min.h"

@@ -18,7 +18,7 @@ Executor::Executor(const Graph& graph, const WeightStore& store, KVStore& kv, co
       store_(store),
       kv_(kv),
       kernels_(kernels),
-      plan_(compile(graph, store, max_rows)),
+      plan_(compile(graph, store, kernels, max_rows)),
       arena_(static_cast<std::size_t>(plan_.arena_bytes)),
       scratch_(at(num_threads)),
       logits_stride_(round_up(graph.vocab_size(), kGroupColumns)),
@@ -165,6 +165,16 @@ GroupSums* Executor::sums(std::int32_t buffer, std::int32_t r) const {
 void Executor::quantize_row(std::int32_t from, std::int32_t to, std::int32_t r) const {
   kernels_.quantize(row(from, r), plan_.buffers[at(from)].width, plan_.buffers[at(to)].scale_columns, codes(to, r),
                     scales(to, r), sums(to, r));
+  if (LutTables* out = tables(to, r)) kernels_.build_tables(codes(to, r), plan_.buffers[at(from)].width, out);
+}
+
+// Null where no kernel reads tables, or the step is one of several tokens, for which there are none.
+LutTables* Executor::tables(std::int32_t buffer, std::int32_t r) const {
+  const Buffer& b = plan_.buffers[at(buffer)];
+  const bool is_of_logits = b.rows == Rows::logits || b.rows == Rows::logit_experts;
+  if (b.tables_offset == 0 || (is_of_logits ? rows_.num_logits : rows_.num_tokens) != 1) return nullptr;
+  return arena_.as<LutTables>(static_cast<std::size_t>(b.offset + b.tables_offset)) +
+         std::int64_t{r} * (b.stride / kGroupColumns);
 }
 
 LinearInput Executor::linear_input(std::int32_t values, const std::int32_t (&codes_of)[2], Format format,
@@ -178,6 +188,7 @@ LinearInput Executor::linear_input(std::int32_t values, const std::int32_t (&cod
     x.codes = codes(quantized, 0);
     x.scales = scales(quantized, 0);
     x.sums = sums(quantized, 0);
+    x.tables = tables(quantized, 0);
     x.codes_stride = plan_.buffers[at(quantized)].stride;
     x.group_stride = x.codes_stride / kGroupColumns;
   }
@@ -273,7 +284,7 @@ void Executor::linear(const Step& step, std::int32_t begin, std::int32_t end) {
   const LinearInput x = linear_input(step.in[0], step.quantized, format, num_rows(step.rows));
   LinearOutput y{.y = row(step.out, 0), .stride = stride(step.out)};
   if (node.weights.size() == 2) y.bias = reinterpret_cast<const float*>(store_.pin(node.weights[1]).parts[0]);
-  linear_function(kernels_.linear[static_cast<int>(format)], x.tokens)(weight.view(), x, y, begin, end);
+  linear_function(kernels_.linear[static_cast<int>(format)], x)(weight.view(), x, y, begin, end);
 }
 
 void Executor::rms_norm(const Step& step, std::int32_t r) {

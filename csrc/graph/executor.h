@@ -58,6 +58,7 @@ class Executor {
   std::int8_t* codes(std::int32_t buffer, std::int32_t r) const;
   float* scales(std::int32_t buffer, std::int32_t r) const;
   GroupSums* sums(std::int32_t buffer, std::int32_t r) const;
+  LutTables* tables(std::int32_t buffer, std::int32_t r) const;
   std::int64_t padded_width(const Step& step) const;
   const NodeAttributes& attributes(const Step& step) const {
     return graph_.nodes[static_cast<std::size_t>(step.node)].attributes;

@@ -31,7 +31,8 @@ StepKind elementwise_kind(Op op) {
 
 class Compiler {
  public:
-  Compiler(const Graph& graph, const WeightStore& store, std::int32_t max_rows) : graph_(graph), store_(store) {
+  Compiler(const Graph& graph, const WeightStore& store, const KernelTable& kernels, std::int32_t max_rows)
+      : graph_(graph), store_(store), kernels_(kernels) {
     plan_.max_rows = max_rows;
   }
 
@@ -99,6 +100,15 @@ class Compiler {
     b.num_bytes = b.sums_offset + count * groups * static_cast<std::int64_t>(sizeof(GroupSums));
     plan_.buffers.push_back(b);
     return static_cast<std::int32_t>(plan_.buffers.size()) - 1;
+  }
+
+  // Gives the codes of an input tables, if the weight may be multiplied through them.
+  void add_tables(WeightId id, std::int32_t codes, std::int32_t top_k = 1) {
+    Buffer& b = plan_.buffers[static_cast<std::size_t>(codes)];
+    if (b.tables_offset != 0 || !needs_tables(kernels_.linear[static_cast<int>(store_.describe(id).format)])) return;
+    b.tables_offset = round_up(b.num_bytes, kBufferAlignment);
+    b.num_bytes = b.tables_offset +
+                  std::int64_t{top_k} * (b.stride / kGroupColumns) * static_cast<std::int64_t>(sizeof(LutTables));
   }
 
   int reads(WeightId id) const { return codes_index(store_.describe(id).format); }
@@ -171,7 +181,10 @@ class Compiler {
       case Op::linear:
         step.kind = StepKind::linear;
         step.is_parallel_alone = true;
-        if (const int i = reads(n.weights[0]); i >= 0) step.quantized[i] = quantized(step.in[0], i);
+        if (const int i = reads(n.weights[0]); i >= 0) {
+          step.quantized[i] = quantized(step.in[0], i);
+          add_tables(n.weights[0], step.quantized[i]);
+        }
         step.out = output(index, rows);
         break;
       case Op::attention: {
@@ -210,6 +223,7 @@ class Compiler {
       if (i < 0) continue;
       if (w % 3 != 2) step.quantized[i] = quantized(step.in[0], i);
       if (w % 3 == 2 && moe.act[i] < 0) moe.act[i] = add_quantized_buffer(slots, size, i, k);
+      w % 3 == 2 ? add_tables(n.weights[w], moe.act[i], k) : add_tables(n.weights[w], step.quantized[i]);
     }
     step.moe = static_cast<std::int32_t>(plan_.moes.size());
     plan_.moes.push_back(moe);
@@ -339,6 +353,7 @@ class Compiler {
 
   const Graph& graph_;
   const WeightStore& store_;
+  const KernelTable& kernels_;
   Plan plan_;
   std::int32_t last_attention_ = -1;
   std::vector<std::int32_t> last_use_;                          // last node that reads a node's value
@@ -350,8 +365,8 @@ class Compiler {
 
 }  // namespace
 
-Plan compile(const Graph& graph, const WeightStore& store, std::int32_t max_rows) {
-  return Compiler(graph, store, max_rows).run();
+Plan compile(const Graph& graph, const WeightStore& store, const KernelTable& kernels, std::int32_t max_rows) {
+  return Compiler(graph, store, kernels, max_rows).run();
 }
 
 }  // namespace edgert

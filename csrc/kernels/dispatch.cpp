@@ -67,6 +67,7 @@ void fill_missing(KernelTable& t, const KernelTable& lower) {
     fill(t.dequantize_row[i], lower.dequantize_row[i]);
   }
   fill(t.quantize, lower.quantize);
+  fill(t.build_tables, lower.build_tables);
   fill(t.rms_norm, lower.rms_norm);
   fill(t.rope, lower.rope);
   fill(t.add, lower.add);

@@ -18,11 +18,19 @@ struct GroupSums {
   std::int32_t unused;
 };
 
+// Of each quad of a group of 64 activations the 16 sums that four bits choose: entry i of quad q is the sum of the
+// codes whose bit is set in i, its low byte in low[16 q + i], the rest in high[16 q + i].
+struct LutTables {
+  alignas(64) std::uint8_t low[256];
+  std::uint8_t high[256];
+};
+
 // M input vectors. Quantised weights read codes, scales and sums; float weights read values.
 struct LinearInput {
   const std::int8_t* codes = nullptr;  // [vectors][codes_stride], 64-byte aligned rows, columns beyond K are 0
   const float* scales = nullptr;       // [vectors][group_stride * (64 / activation_columns of the format)]
   const GroupSums* sums = nullptr;     // [vectors][group_stride]
+  const LutTables* tables = nullptr;   // [vectors][group_stride] or null: read by kernels with needs_tables
   const float* values = nullptr;       // [vectors][values_stride], values_stride >= K rounded up to 16, pad is 0
   std::int64_t codes_stride = 0, group_stride = 0, values_stride = 0;
   const std::int32_t* vector_rows = nullptr;  // which input vector token m reads; null: m
@@ -43,20 +51,35 @@ using LinearFunction = void (*)(const WeightView& w, const LinearInput& x, const
 // One way to multiply. All kernels of a format give the same bits; which is the fastest depends on the machine, the
 // shape and the number of tokens.
 struct LinearKernel {
-  const char* name = nullptr;  // of the family: "dot" (integer dots), "float"; null: the end of a list
+  // Of the family: "dot" (integer dots), "lut" (tables of activations), "float"; null: the end of a list.
+  const char* name = nullptr;
   LinearFunction run = nullptr;
   std::int32_t min_tokens = 1, max_tokens = 1;  // for how many tokens it is written
+  bool needs_tables = false;                    // reads LinearInput::tables
 };
 inline constexpr int kMaxLinearKernels = 8;
 inline constexpr std::int32_t kAnyTokens = 0x7fffffff;
 using LinearKernels = std::array<LinearKernel, kMaxLinearKernels>;  // the best guess first
 
-// The first kernel of a list that takes so many tokens. REQUIRES: there is one.
-inline LinearFunction linear_function(const LinearKernels& kernels, std::int32_t tokens) {
+// Whether a kernel may be given this input.
+inline bool takes(const LinearKernel& kernel, const LinearInput& x) {
+  return kernel.name && kernel.min_tokens <= x.tokens && x.tokens <= kernel.max_tokens &&
+         (x.tables || !kernel.needs_tables);
+}
+
+// The first kernel of a list that takes the input. REQUIRES: there is one.
+inline LinearFunction linear_function(const LinearKernels& kernels, const LinearInput& x) {
   for (const LinearKernel& kernel : kernels) {
-    if (kernel.name && kernel.min_tokens <= tokens && tokens <= kernel.max_tokens) return kernel.run;
+    if (takes(kernel, x)) return kernel.run;
   }
   return nullptr;
+}
+
+inline bool needs_tables(const LinearKernels& kernels) {
+  for (const LinearKernel& kernel : kernels) {
+    if (kernel.name && kernel.needs_tables) return true;
+  }
+  return false;
 }
 
 // Columns that a row of codes takes: whole groups, and rows not a large power of two apart, which would fall into the
@@ -98,6 +121,8 @@ struct KernelTable {
   // anyway (blocks of 32: half the error of 64 for free), else 64. The rule is that of docs/numerics.md section 1 for
   // either width.
   void (*quantize)(const float* x, int cols, int scale_columns, std::int8_t* codes, float* scales, GroupSums* sums);
+  // The tables of one quantised vector: one LutTables for each group.
+  void (*build_tables)(const std::int8_t* codes, int cols, LutTables* tables);
   // y = x / sqrt(mean(x^2) + eps) * (weight + offset). In place is allowed.
   void (*rms_norm)(const float* x, const float* weight, float offset, float eps, int cols, float* y);
   // Rotates num_heads heads of one token in place, half-split pairs (i, i + rotary_dim / 2); cos, sin: [rotary_dim /

@@ -30,17 +30,20 @@ PreparedInput::PreparedInput(const KernelTable& kernels, const float* x, std::in
   codes_ = Memory(static_cast<std::size_t>(tokens * input_.codes_stride));
   scales_ = Memory(static_cast<std::size_t>(tokens * num_scales_) * sizeof(float));
   sums_ = Memory(static_cast<std::size_t>(tokens * groups) * sizeof(GroupSums));
+  if (tokens == 1) tables_ = Memory(static_cast<std::size_t>(groups) * sizeof(LutTables));
   for (std::int64_t t = 0; t < tokens; ++t) {
     const float* row = x + t * cols;
     std::copy(row, row + cols, values_.as<float>() + t * input_.values_stride);
     if (scale_columns == 0) continue;
     kernels.quantize(row, cols, scale_columns, codes_.as<std::int8_t>() + t * input_.codes_stride,
                      scales_.as<float>() + t * num_scales_, sums_.as<GroupSums>() + t * groups);
+    if (tokens == 1) kernels.build_tables(codes_.as<std::int8_t>(), cols, tables_.as<LutTables>());
   }
   input_.values = values_.as<float>();
   input_.codes = codes_.as<std::int8_t>();
   input_.scales = scales_.as<float>();
   input_.sums = sums_.as<GroupSums>();
+  if (tokens == 1 && scale_columns != 0) input_.tables = tables_.as<LutTables>();
 }
 
 void run_linear(const KernelTable& kernels, const WeightView& w, const float* x, std::int32_t tokens, const float* bias,
@@ -54,7 +57,8 @@ void run_linear(const KernelTable& kernels, const WeightView& w, const float* x,
     std::copy(bias, bias + w.rows, padded_bias.as<float>());
     output.bias = padded_bias.as<float>();
   }
-  linear_function(kernels.linear[static_cast<int>(w.format)], tokens)(w, prepared.input(), output, 0, w.strips);
+  linear_function(kernels.linear[static_cast<int>(w.format)], prepared.input())(w, prepared.input(), output, 0,
+                                                                                w.strips);
   for (std::int64_t t = 0; t < tokens; ++t) std::copy_n(output.y + t * stride, w.rows, y + t * w.rows);
 }
 

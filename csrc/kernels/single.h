@@ -20,7 +20,7 @@ class PreparedInput {
   std::int64_t num_scales() const { return num_scales_; }  // of a token
 
  private:
-  Memory values_, codes_, scales_, sums_;
+  Memory values_, codes_, scales_, sums_, tables_;
   LinearInput input_;
   std::int64_t num_scales_;
 };

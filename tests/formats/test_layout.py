@@ -41,16 +41,19 @@ def test_nested_codes_put_each_bit_where_the_docs_say(name, rng, random_matrix):
             assert np.uint32(int(bits) << 16).view(np.float32) == matrix.scales[0][row, group]
 
 
-def test_p1_is_a_plane_of_signs(rng, random_matrix):
+def test_p1_holds_four_columns_of_a_row_side_by_side(rng, random_matrix):
     rows, cols = 19, 130
     matrix = random_matrix("p1", rows, cols, rng)
-    scale, sign = formats.get("p1").pack(matrix)
+    scale, packed = formats.get("p1").pack(matrix)
     values = formats.get("p1").dequantize(matrix)
     for row in range(rows):
         for col in range(cols):
             bits = scale.view(np.uint16)[(row // 16 * 3 + col // 64) * 16 + row % 16]
             step = np.uint32(int(bits) << 16).view(np.float32)
-            assert values[row, col] == (step if code_bits(sign, 1, row, col, 3) else -step)
+            quad = col % 64 // 4
+            vector = ((row // 16 * 3 + col // 64) * 2 + quad // 8) * 64
+            byte = packed[vector + 16 * (quad % 4) + row % 16]
+            assert values[row, col] == (step if byte >> (4 * (quad % 8 // 4) + col % 4) & 1 else -step)
 
 
 @pytest.mark.parametrize("name", ["c2", "c3", "c4"])

@@ -20,6 +20,7 @@ static constexpr KernelTable full_table(const char* name) {
   KernelTable table = quantized_table(name);
   set_float<ValuesF32, ValuesF16, ValuesBF16>(table);
   table.quantize = quantize;
+  table.build_tables = build_tables;
   table.rms_norm = rms_norm;
   table.rope = rope;
   table.add = add_vectors;

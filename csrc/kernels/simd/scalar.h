@@ -102,6 +102,11 @@ static inline i32x16 splat_int(std::int32_t value) {
   EDGERT_LANES r.v[i] = value;
   return r;
 }
+static inline i32x16 load_int(const std::int32_t* p) {
+  i32x16 r;
+  __builtin_memcpy(r.v, p, 64);
+  return r;
+}
 static inline i32x16 bits(f32x16 a) {
   i32x16 r;
   __builtin_memcpy(r.v, a.v, 64);
@@ -204,6 +209,32 @@ static inline Bytes lookup(Table table, Bytes indices) {
   return indices;
 }
 #undef EDGERT_BYTES
+// Byte 4 r + c is bit kShift + c of rows[r].
+template <int kShift>
+static inline Bytes spread_bits(const std::uint8_t* rows) {
+  Bytes r;
+  for (int i = 0; i < 64; ++i) r.v[i] = (rows[i / 4] >> (kShift + i % 4)) & 1;
+  return r;
+}
+
+// ---- sums of table entries of 16 bits, for 16 rows. Lane j of 16 bytes has the tables low + 16 j and high + 16 j;
+// byte r of each lane is the index of row r. At most 64 look-ups of sums of four codes fit.
+struct LutSum {
+  std::int32_t v[16];
+};
+static inline LutSum no_lut_sum() { return {}; }
+static inline LutSum add_lookups(LutSum sum, const std::uint8_t* low, const std::uint8_t* high, Bytes indices) {
+  for (int i = 0; i < 64; ++i) {
+    const int entry = i / 16 * 16 + indices.v[i];
+    sum.v[i % 16] += static_cast<std::int8_t>(high[entry]) * 256 + low[entry];
+  }
+  return sum;
+}
+static inline i32x16 sum_lut(LutSum a) {
+  i32x16 r;
+  __builtin_memcpy(r.v, a.v, 64);
+  return r;
+}
 
 // ---- dot products of a vector of codes with one quad of activations (4 bytes, the same for every row)
 // DotSum adds up products before they are widened to 32 bits: code x quads must not exceed kDotCapacity.
