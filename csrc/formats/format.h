@@ -25,12 +25,17 @@ enum class Format : std::uint8_t {
   q4_k,
   q5_k,
   q6_k,
+  iq4_nl,
+  iq4_xs,
+  mxfp4,
+  tq1_0,
+  tq2_0,
   p2,
   p3,
   p4,
   p8
 };
-inline constexpr int kNumFormats = 17;
+inline constexpr int kNumFormats = 22;
 
 // A weight matrix as the kernels read it. Float formats: parts[0] is rows x cols, row by row, row_bytes apart.
 // Other formats: each part is contiguous for the whole tensor, strip after strip, group after group.
@@ -43,7 +48,8 @@ struct WeightView {
 };
 
 // Static description of a format. part_bytes[i]: bytes of part i for one strip and `part_groups[i]` groups
-// (4 for the super-scales of k-quants, else 1). Part order is the order in our files: a prefix is a coarser tensor.
+// (4 for scales of 256 columns and tq1_0's codes, else 1). Part order is the order in our files: a prefix is a coarser
+// tensor.
 struct FormatSpec {
   const char* name;
   bool is_float;
@@ -53,7 +59,7 @@ struct FormatSpec {
                            // float formats
   int num_parts;
   std::array<const char*, kMaxParts>
-      part_names;  // "scale" "field" "plane1" "plane2" "nibble" "byte" "minimum" "subscale" "submin"
+      part_names;  // "scale" "field" "plane1" "plane2" "nibble" "byte" "trit" "minimum" "subscale" "submin" "exponent"
   std::array<int, kMaxParts> part_bytes;
   std::array<int, kMaxParts> part_groups;
 };
