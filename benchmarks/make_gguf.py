@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 FILE_TYPES = {
     "f16": "F16", "q8_0": "Q8_0", "q4_0": "Q4_0", "q4_1": "Q4_1", "q5_0": "Q5_0", "q5_1": "Q5_1", "q2_k": "Q2_K",
-    "q3_k": "Q3_K_S", "q4_k": "Q4_K_S", "q5_k": "Q5_K_S", "q6_k": "Q6_K",
+    "q3_k": "Q3_K_S", "q4_k": "Q4_K_S", "q5_k": "Q5_K_S", "q6_k": "Q6_K", "iq4_nl": "IQ4_NL", "iq4_xs": "IQ4_XS",
+    "mxfp4": "MXFP4_MOE", "tq1_0": "TQ1_0", "tq2_0": "TQ2_0",
 }  # fmt: skip
 # Files in which llama.cpp gives some tensors more bits; our q2_k_m is what it calls Q2_K.
 MIXES = {"q2_k_m": "Q2_K", "q3_k_l": "Q3_K_L", "q4_k_m": "Q4_K_M", "q5_k_m": "Q5_K_M"}

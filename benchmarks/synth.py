@@ -20,11 +20,14 @@ import_tree()
 from edgert.quant.container import ContainerTensor, ContainerWriter, plan_container  # noqa: E402
 from edgert.quant.float_bits import float32_to_bf16  # noqa: E402
 
-FORMATS = ["p2", "p3", "p4", "p8", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"]
+FORMATS = [
+    "p2", "p3", "p4", "p8", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl",
+    "iq4_xs", "mxfp4", "tq1_0", "tq2_0",
+]  # fmt: skip
 # Of ggml's formats: the largest product of a code and a sub-scale, as far as bytes can hold them.
 LARGEST = {
     "q8_0": 127, "q4_0": 8, "q4_1": 15, "q5_0": 16, "q5_1": 31, "q2_k": 3 * 15, "q3_k": 4 * 128, "q4_k": 15 * 255,
-    "q5_k": 31 * 255, "q6_k": 32 * 128,
+    "q5_k": 31 * 255, "q6_k": 32 * 128, "iq4_nl": 127, "iq4_xs": 127 * 128, "mxfp4": 12, "tq1_0": 1, "tq2_0": 2,
 }  # fmt: skip
 POOL_BYTES = 1 << 24
 WEIGHT_DEVIATION = 0.02
@@ -107,7 +110,8 @@ class RandomParts:
         if kind in LARGEST:
             halves = (scales / LARGEST[kind]).astype(np.float16).view(np.uint8)
             minima = (scales * np.float32(-0.5)).astype(np.float16).view(np.uint8)
-            self._pools = {"scale": halves, "superscale": halves, "minimum": minima}
+            exponents = 118 + codes % 2  # 12 * 2^(119 - 128) is about the deviation
+            self._pools = {"scale": halves, "superscale": halves, "minimum": minima, "exponent": exponents}
         else:
             deviation = 73.3 if kind == "p8" else float(np.sqrt((4 ** int(kind[1:]) - 1) / 3))
             self._pools = {"scale": float32_to_bf16(scales / np.float32(deviation)).view(np.uint8)}

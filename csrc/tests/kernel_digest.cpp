@@ -47,6 +47,10 @@ struct DigestWeight {
         parts.push_back(halves(format == Format::bf16 ? Format::p8 : Format::q8_0, num_bytes, integers));
       } else {
         parts.push_back(is_scale ? halves(format, num_bytes, integers) : integers.bytes(num_bytes));
+        // Powers of two from 2^-16 to 2^-1.
+        if (part == "exponent") {
+          for (std::uint8_t& exponent : parts.back()) exponent = 112 + exponent % 16;
+        }
       }
       starts[i] = parts.back().data();
     }

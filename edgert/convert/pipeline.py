@@ -56,7 +56,8 @@ def convert(
 ) -> ConvertResult:
     """Converts a Hugging Face folder or a GGUF file to our folder, which appears only when it is whole.
 
-    quant: the format of every matrix but routers (p2 p3 p4 p8 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k f16),
+    quant: the format of every matrix but routers (p2 p3 p4 p8 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k
+        iq4_nl iq4_xs mxfp4 tq1_0 tq2_0 f16),
     or None: as they are; q_bits: the same by width (2, 3, 4, 8). progress(done, total): bytes of source weights, then
     those of the new file, which is read once more for its checksum. threads: None takes every core.
     Raises ConvertError if dst exists, the disk is full or a weight is not finite, and what opening a model raises.

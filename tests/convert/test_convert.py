@@ -95,7 +95,9 @@ def test_columns_that_do_not_fit_fall_back_and_say_so(make_folder, tmp_path):
     assert any(gate in note and "q8_0 instead of q4_k" in note for note in result.notes)
 
 
-@pytest.mark.parametrize("target", ["q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"])
+@pytest.mark.parametrize(
+    "target", ["q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "mxfp4", "tq1_0"]
+)
 def test_ggml_targets(make_folder, tmp_path, target):
     source = make_folder(LLAMA | {"hidden_size": 256, "intermediate_size": 512}, "float32")
     result = convert(source.path, tmp_path / "out", quant=target)
@@ -185,8 +187,8 @@ def test_an_existing_target_is_refused(make_folder, tmp_path):
 
 def test_what_cannot_be_asked_for_is_refused(make_folder, tmp_path):
     source = make_folder()
-    with pytest.raises(UsageError, match=r"iq4_nl.*p2, p3, p4, p8"):
-        convert(source.path, tmp_path / "out", quant="iq4_nl")
+    with pytest.raises(UsageError, match=r"iq2_xxs.*p2, p3, p4, p8"):
+        convert(source.path, tmp_path / "out", quant="iq2_xxs")
     with pytest.raises(UsageError, match="expected one of 2, 3, 4, 8"):
         convert(source.path, tmp_path / "out", q_bits=5)
     with pytest.raises(UsageError, match="drop the other"):

@@ -145,6 +145,16 @@ static inline Bytes take(Bytes a) {
 static inline Bytes or_bytes(Bytes a, Bytes b) {
   return {_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
 }
+static inline Bytes add_bytes(Bytes a, Bytes b) {
+  return {_mm256_add_epi8(a.low, b.low), _mm256_add_epi8(a.high, b.high)};
+}
+static inline __m256i thirds(__m256i a) {
+  const __m256i one = _mm256_set1_epi8(1);
+  const __m256i beyond_first = _mm256_min_epu8(_mm256_subs_epu8(a, _mm256_set1_epi8(85)), one);
+  const __m256i beyond_second = _mm256_min_epu8(_mm256_subs_epu8(a, _mm256_set1_epi8(static_cast<char>(170))), one);
+  return _mm256_add_epi8(beyond_first, beyond_second);
+}
+static inline Bytes thirds(Bytes a) { return {thirds(a.low), thirds(a.high)}; }
 using Table = __m256i;
 static inline Table load_table(const std::uint8_t* p) {
   return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -191,7 +201,7 @@ static inline i32x16 sum_lut(LutSum a) {
 struct DotSum {
   __m256i low, high;
 };
-constexpr int kDotCapacity = 32767 / 254;
+constexpr int kDotCapacity = 32767 / 254, kLargestCode = 255;
 constexpr int kFieldDown[4] = {0, 0, 4, 4}, kPlaneDown[8] = {0, 0, 0, 0, 4, 4, 4, 4}, kNibbleDown = 4;
 
 static inline __m256i broadcast_quad(const std::int8_t* quad) {

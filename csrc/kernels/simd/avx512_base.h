@@ -104,6 +104,11 @@ static inline Bytes take(Bytes a) {
   return _mm512_and_si512(a, _mm512_set1_epi8(static_cast<char>(kMask)));
 }
 static inline Bytes or_bytes(Bytes a, Bytes b) { return _mm512_or_si512(a, b); }
+static inline Bytes add_bytes(Bytes a, Bytes b) { return _mm512_add_epi8(a, b); }
+static inline Bytes thirds(Bytes a) {
+  const __m512i second = _mm512_maskz_set1_epi8(_mm512_cmpgt_epu8_mask(a, _mm512_set1_epi8(85)), 1);
+  return _mm512_mask_set1_epi8(second, _mm512_cmpgt_epu8_mask(a, _mm512_set1_epi8(static_cast<char>(170))), 2);
+}
 using Table = __m512i;
 static inline Table load_table(const std::uint8_t* p) {
   return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));

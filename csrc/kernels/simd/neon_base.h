@@ -125,6 +125,10 @@ static inline Bytes take(Bytes a) {
   EDGERT_EACH(Bytes, (take<kShift, kMask>(a.q[i])));
 }
 static inline Bytes or_bytes(Bytes a, Bytes b) { EDGERT_EACH(Bytes, vorrq_u8(a.q[i], b.q[i])); }
+static inline Bytes add_bytes(Bytes a, Bytes b) { EDGERT_EACH(Bytes, vaddq_u8(a.q[i], b.q[i])); }
+static inline Bytes thirds(Bytes a) {
+  EDGERT_EACH(Bytes, vshrq_n_u8(vhaddq_u8(a.q[i], vshrq_n_u8(a.q[i], 1)), 6));  // from floor(3 a / 4)
+}
 using Table = uint8x16_t;
 static inline Table load_table(const std::uint8_t* p) { return vld1q_u8(p); }
 static inline Bytes lookup(Table table, Bytes indices) { EDGERT_EACH(Bytes, vqtbl1q_u8(table, indices.q[i])); }
