@@ -27,9 +27,17 @@ class WeightStore:
         """
         Opens a file; returns its index.
         """
+    def finish_loading(self, progress: collections.abc.Callable[[int, int], None] | None = None) -> None:
+        """
+        Waits until all are read; progress(done_bytes, total_bytes).
+        """
     def load(self, threads: int, progress: collections.abc.Callable[[int, int], None] | None = None) -> None:
         """
-        Reads every weight; progress(done_bytes, total_bytes).
+        start_loading and finish_loading.
+        """
+    def start_loading(self, threads: int) -> None:
+        """
+        Begins to read every weight, on threads of its own.
         """
     @property
     def num_weights(self) -> int:

@@ -22,7 +22,7 @@ from edgert.engine.engine import Engine
 from edgert.engine.kv_plan import KV_BYTES, page_bytes, plan_kv
 from edgert.engine.params import check_integer
 from edgert.errors import ConfigError, OutOfMemoryError, UsageError
-from edgert.loader import Model, load_weights, open_model
+from edgert.loader import Model, finish_loading, open_model, start_loading
 
 Progress = Callable[[int, int], None]
 DEFAULT_BATCH_TOKENS = 512
@@ -77,9 +77,10 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
     kernel = select_kernel(isa)
     threads = options.threads or default_threads()
     model = open_model(path)
-    text = tokenizer.load(model.checkpoint)
     store = _core.WeightStore()
-    load_weights(model, store, threads=threads, progress=progress)
+    start_loading(model, store, threads=threads)
+    text = tokenizer.load(model.checkpoint)  # while the weights are read
+    finish_loading(model, store, progress)
     # Counted after the weights are in memory: what is left is for keys and values.
     plan = plan_kv(
         model_context=model.context_length,
