@@ -13,6 +13,7 @@
 
 #include "bindings/bindings.h"
 #include "formats/pack.h"
+#include "graph/linear_choice.h"
 #include "graph/linear_timer.h"
 #include "kernels/single.h"
 
@@ -125,6 +126,22 @@ LinearTimes time_kernels(const std::string& isa, const std::string& format_name,
         time_linear(kernel.run, weights.views(), input.input(), {out.as<float>(), stride, nullptr}, threads, passes);
   }
   return times;
+}
+
+std::vector<std::string> kernel_names(const std::string& isa) {
+  std::vector<std::string> names;
+  for (int f = 0; f < kNumFormats; ++f)
+    for (int c = 0; c < kNumTokenClasses; ++c)
+      for (const LinearCandidate& candidate : linear_candidates(table_of(isa), static_cast<Format>(f), c))
+        if (std::find(names.begin(), names.end(), candidate.name) == names.end()) names.push_back(candidate.name);
+  return names;
+}
+
+std::pair<std::size_t, bool> judge_passes(const LinearPasses& passes) {
+  expect(!passes.empty(), "candidates", 0, 1);
+  for (const auto& p : passes) expect(!p.empty(), "passes of a candidate", 0, 1);
+  const LinearVerdict verdict = judge(passes);
+  return {verdict.index, verdict.is_steady};
 }
 
 Floats dequantize(const std::string& isa, const std::string& format, int rows, int cols,
@@ -275,6 +292,10 @@ void init_kernels(py::module_& m) {
   m.def("time_kernels", &time_kernels, "isa"_a, "format"_a, "rows"_a, "cols"_a, "tokens"_a, "threads"_a, "num_bytes"_a,
         "passes"_a, py::call_guard<py::gil_scoped_release>(),
         "Kernel name -> seconds of one product in each pass over num_bytes of distinct weights.");
+  m.def("kernel_names", &kernel_names, "isa"_a,
+        "Kernels of products that compete at a level: its own by their names, those of lower levels as LEVEL/NAME.");
+  m.def("judge_passes", &judge_passes, "passes"_a,
+        "(index of the candidate to choose, whether to keep that): from seconds by candidate and pass.");
   m.def("dequantize", &dequantize, "isa"_a, "format"_a, "rows"_a, "cols"_a, "parts"_a,
         "All rows as float32 [rows, cols].");
   m.def("quantize", &quantize, "isa"_a, "x"_a.noconvert(), "scale_columns"_a = 64,

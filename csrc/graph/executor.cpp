@@ -13,11 +13,12 @@ std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 }  // namespace
 
 Executor::Executor(const Graph& graph, const WeightStore& store, KVStore& kv, const KernelTable& kernels,
-                   int num_threads, std::int32_t max_rows)
+                   int num_threads, std::int32_t max_rows, const LinearChoiceOptions& choice)
     : graph_(graph),
       store_(store),
       kv_(kv),
       kernels_(kernels),
+      choice_(graph, store, kernels, num_threads, max_rows, choice),
       plan_(compile(graph, store, kernels, max_rows)),
       arena_(static_cast<std::size_t>(plan_.arena_bytes)),
       scratch_(at(num_threads)),
@@ -284,7 +285,7 @@ void Executor::linear(const Step& step, std::int32_t begin, std::int32_t end) {
   const LinearInput x = linear_input(step.in[0], step.quantized, format, num_rows(step.rows));
   LinearOutput y{.y = row(step.out, 0), .stride = stride(step.out)};
   if (node.weights.size() == 2) y.bias = reinterpret_cast<const float*>(store_.pin(node.weights[1]).parts[0]);
-  linear_function(kernels_.linear[static_cast<int>(format)], x)(weight.view(), x, y, begin, end);
+  choice_.function(node.weights[0], x)(weight.view(), x, y, begin, end);
 }
 
 void Executor::rms_norm(const Step& step, std::int32_t r) {

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/threads.h"
 #include "graph/batch.h"
+#include "graph/linear_choice.h"
 #include "graph/plan.h"
 #include "graph/work.h"
 #include "kernels/kernel_table.h"
@@ -30,14 +31,16 @@ struct StepRows {
 
 class Executor {
  public:
+  // Chooses the kernels of the products first: a step only looks them up.
   Executor(const Graph& graph, const WeightStore& store, KVStore& kv, const KernelTable& kernels, int num_threads,
-           std::int32_t max_rows);
+           std::int32_t max_rows, const LinearChoiceOptions& choice);
 
   StepRows& rows() { return rows_; }
   // Runs every step for rows(). REQUIRES: the KV store has room for the spans; logits: [num_logits][logits_stride()].
   void run(float* logits);
   std::int64_t logits_stride() const { return logits_stride_; }
   std::int64_t arena_bytes() const { return static_cast<std::int64_t>(arena_.num_bytes()); }
+  const LinearChoice& choice() const { return choice_; }
 
  private:
   // Scratch of one thread for attention.
@@ -88,6 +91,7 @@ class Executor {
   const WeightStore& store_;
   KVStore& kv_;
   const KernelTable& kernels_;
+  const LinearChoice choice_;
   const Plan plan_;
   std::vector<RopeFrequencies> ropes_;
   std::vector<std::int64_t> rope_offsets_;  // into rope_tables_, in floats: cos then sin of a row
