@@ -1,20 +1,19 @@
 """Synthesised models: both kinds of file open, and their weights have the deviation of trained ones."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmark_scripts import script
 
 import edgert
 from edgert.quant import format as formats
 
 gguf = pytest.importorskip("gguf")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
-import synth  # noqa: E402
-from _random_weights import BLOCK_FORMATS, WEIGHT_DEVIATION, block_rows, pool_parts  # noqa: E402
-from _shapes import SHAPES  # noqa: E402
+for name in ("gguf_architectures", "gguf_vocabulary"):  # which synth imports when it writes a GGUF file
+    script(name)
+synth, random_weights = script("synth"), script("_random_weights")
+SHAPES, WEIGHT_DEVIATION = script("_shapes").SHAPES, random_weights.WEIGHT_DEVIATION
 
 SMALL = SHAPES["llama-1b"] | {
     "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -26,9 +25,9 @@ EXPERTS = SHAPES["moe-2l"] | {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", BLOCK_FORMATS)
+@pytest.mark.parametrize("kind", random_weights.BLOCK_FORMATS)
 def test_random_blocks_have_the_deviation_of_weights(kind: str) -> None:
-    values = gguf.quants.dequantize(block_rows(kind, 512), gguf.GGMLQuantizationType[kind.upper()])
+    values = gguf.quants.dequantize(random_weights.block_rows(kind, 512), gguf.GGMLQuantizationType[kind.upper()])
     assert np.isfinite(values).all()
     assert abs(values.mean()) < 0.1 * WEIGHT_DEVIATION + 0.001
     # The powers of two that are mxfp4's scales do not come nearer.
@@ -43,7 +42,7 @@ def test_repeated_strips_are_the_matrix(kind: str) -> None:
     values = formats.get(kind).dequantize(formats.get(kind).unpack(parts, rows, cols))
     assert 0.8 < values.std() / WEIGHT_DEVIATION < 2
     assert (values[:16] == values[256:]).all()
-    assert pool_parts(kind, cols) is pool_parts(kind, cols), "made once"
+    assert random_weights.pool_parts(kind, cols) is random_weights.pool_parts(kind, cols), "made once"
 
 
 @pytest.mark.parametrize(("shape", "kind"), [(SMALL, "q4_k_m"), (SMALL, "q2_k_m"), (EXPERTS, "q4_0_m")])

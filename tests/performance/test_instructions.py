@@ -1,17 +1,14 @@
 """Nearly all instructions of a decode step are in kernels: what is around them must not grow."""
 
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
+from benchmark_scripts import script
 
 from edgert import _core
 from edgert.llm import DEFAULT_MODEL
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
-from instructions import ASKED, own_costs, count_instructions, kernel_share
+instructions = script("instructions")
 
 PROFILE = """\
 version: 1
@@ -36,15 +33,15 @@ totals: 400
 
 
 def testown_costs_leave_out_what_is_called() -> None:
-    costs = own_costs(PROFILE)
+    costs = instructions.own_costs(PROFILE)
     assert list(costs.values()) == [15, 345, 40]
-    assert kernel_share(costs) == 385 / 400
+    assert instructions.kernel_share(costs) == 385 / 400
 
 
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs valgrind")
 @pytest.mark.skipif("avx2" not in [name for name, _, is_supported in _core.isa_levels() if is_supported], reason="avx2")
 def test_a_decode_step_runs_in_kernels() -> None:
-    costs = count_instructions(DEFAULT_MODEL, steps=8)
+    costs = instructions.count_instructions(DEFAULT_MODEL, steps=8)
     if not costs:
         pytest.skip("the module has no symbols")
-    assert kernel_share(costs) >= ASKED, costs.most_common(12)
+    assert instructions.kernel_share(costs) >= instructions.ASKED, costs.most_common(12)
