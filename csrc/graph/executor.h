@@ -29,6 +29,20 @@ struct StepRows {
   std::vector<SpanRows> spans;
 };
 
+// What one step of the plan cost thread 0, summed over the runs of a profile.
+struct StepTime {
+  StepKind kind = StepKind::embed;
+  WeightId weight = -1;  // of linear and embed: which one
+  double working_s = 0;  // in its own share of the items
+  double waiting_s = 0;  // for the others' share
+};
+
+struct Profile {
+  std::int64_t num_runs = 0;
+  double starting_s = 0;        // laying the work open and waking the helpers
+  std::vector<StepTime> steps;  // in the order of the plan
+};
+
 class Executor {
  public:
   // Chooses the kernels of the products first: a step only looks them up.
@@ -38,6 +52,9 @@ class Executor {
   StepRows& rows() { return rows_; }
   // Runs every step for rows(). REQUIRES: the KV store has room for the spans; logits: [num_logits][logits_stride()].
   void run(float* logits);
+  // From now on thread 0 notes the time between its steps; off, this costs a branch a step.
+  void start_profile();
+  Profile stop_profile();
   std::int64_t logits_stride() const { return logits_stride_; }
   std::int64_t arena_bytes() const { return static_cast<std::int64_t>(arena_.num_bytes()); }
   const LinearChoice& choice() const { return choice_; }
@@ -48,6 +65,8 @@ class Executor {
     std::vector<KVBlock> blocks;
     std::vector<std::uint64_t> masks;
   };
+
+  class Laps;
 
   void run_thread(int thread);
   bool wait_complete(std::size_t begin, std::size_t end, std::uint32_t run) const;
@@ -101,6 +120,8 @@ class Executor {
   float* logits_ = nullptr;
   std::int64_t logits_stride_;
   std::vector<Work> works_;  // one a step
+  Profile profile_;
+  bool is_profiled_ = false;  // read by thread 0 only
   std::atomic<std::uint32_t> run_{0};
   std::atomic<bool> is_alone_{false};
   Team team_;  // last: its helpers end before what they read
