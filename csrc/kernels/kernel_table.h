@@ -59,7 +59,7 @@ inline LinearFunction linear_function(const LinearKernels& kernels, std::int32_t
   return nullptr;
 }
 
-inline constexpr int kMaxAttentionRows = 8;
+inline constexpr int kMaxAttentionRows = 48;
 
 // Query rows that share a KV head. Bit j of masks[b * num_rows + r]: row r may read position j of block b.
 // Blocks are merged in the order given; a block wholly masked for a row is skipped for it.
@@ -75,7 +75,21 @@ struct AttentionTask {
   float* log_sum_exp;                 // [num_rows] or null: so that partial results merge
   const KVBlock* blocks;
   const std::uint64_t* masks;
+  float* scratch;  // [attention_scratch(head_dim)]
+  // [num_blocks][num_rows][partial_stride(head_dim)] or null. Not null: `attention` writes what each block gives there
+  // and nothing to `out`; `merge_attention` makes the outputs of it. So the blocks may be divided between threads.
+  float* partials;
 };
+
+// Floats that a thread needs for itself: a block of keys or values, and the scales of its values.
+inline constexpr std::int64_t attention_scratch(std::int64_t head_dim) {
+  return kPageTokens * (head_dim + kv_runs(head_dim));
+}
+// What a block gives a row: the maximum of the scores, the sum of the weights, and from kPartialOutput on the output.
+inline constexpr std::int64_t kPartialOutput = 16;
+inline constexpr std::int64_t partial_stride(std::int64_t head_dim) {
+  return kPartialOutput + (head_dim + 15) / 16 * 16;
+}
 
 struct KernelTable {
   const char* name;
@@ -112,6 +126,7 @@ struct KernelTable {
   void (*store_k)(KVFormat format, const float* k, int head_dim, int slot, void* block_k);
   void (*store_v)(KVFormat format, const float* v, int head_dim, int slot, void* block_v);
   void (*attention)(const AttentionTask& task);
+  void (*merge_attention)(const AttentionTask& task);  // of partials that `attention` wrote
 };
 
 // Levels in ascending order per architecture: scalar avx2 avxvnni avx512 avx512vnni amx / scalar neon neon_dotprod

@@ -5,9 +5,10 @@
 //
 #include "kernels/generic/elementwise.inl.h"
 //
+#include "kernels/generic/quantize.inl.h"
+//
 #include "kernels/generic/attention.inl.h"
 #include "kernels/generic/linear_float.inl.h"
-#include "kernels/generic/quantize.inl.h"
 
 template <class... Values>
 static constexpr void set_float(KernelTable& table) {
@@ -35,5 +36,6 @@ static constexpr KernelTable full_table(const char* name) {
   table.store_k = store_k;
   table.store_v = store_v;
   table.attention = attention;
+  table.merge_attention = merge_attention;
   return table;
 }
