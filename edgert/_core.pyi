@@ -63,9 +63,17 @@ class Runtime:
         ...
     def rewind(self, sequence: int, length: int) -> None:
         ...
+    def start_profile(self) -> None:
+        """
+        From now on steps are timed.
+        """
     def step(self, spans: collections.abc.Sequence[Span]) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
         """
         Appends the spans and returns float32 logits [rows, vocab], valid until the next step.
+        """
+    def stop_profile(self) -> dict[str, typing.Any]:
+        """
+        num_runs, starting_s, and steps: (kind, weight, format, rows, cols, working_s, waiting_s) in plan order; seconds of thread 0 since start_profile.
         """
     @property
     def activation_bytes(self) -> int:

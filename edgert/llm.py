@@ -19,6 +19,7 @@ from edgert.engine.cost import token_bytes
 from edgert.engine.opening import LoadOptions, OpenModel, Progress, open_engine
 from edgert.engine.output import Completion, complete
 from edgert.engine.params import SamplingOptions, SamplingParams, sampling_params
+from edgert.engine.profile import StepProfile
 from edgert.engine.prompts import Prompt, as_batch, check_prompt_length, prompt_tokens, require_tokenizer
 from edgert.engine.sequence import MAX_UNREAD_CHUNKS, Generation, Scoring
 from edgert.engine.stream import ChunkStream
@@ -231,6 +232,14 @@ class LLM:
     def clear_cache(self) -> None:
         """Frees the keys and values of kept conversations."""
         self._engine.clear_cache()
+
+    def start_profile(self) -> None:
+        """From now on every step of the model is timed, until `stop_profile`."""
+        self._engine.start_profile()
+
+    def stop_profile(self) -> StepProfile:
+        """Where the time of a step went since `start_profile`, on average: by kind of step and role of weight."""
+        return self._engine.stop_profile()
 
     def close(self) -> None:
         """Ends what runs and gives the memory back; the object cannot be used afterwards."""

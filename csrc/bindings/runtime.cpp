@@ -159,6 +159,25 @@ py::array step(Runtime& runtime, const std::vector<const PySpan*>& py_spans) {
   return out;
 }
 
+// Everything that stop_profile's docstring says, as plain values.
+py::dict stop_profile(Runtime& runtime) {
+  const Profile profile = runtime.stop_profile();
+  const WeightStore& store = runtime.store();
+  py::list steps;
+  for (const StepTime& time : profile.steps) {
+    const std::string weight = time.weight < 0 ? std::string() : store.name(time.weight);
+    const WeightView view = time.weight < 0 ? WeightView{} : store.describe(time.weight);
+    const char* format = time.weight < 0 ? "" : spec(view.format).name;
+    steps.append(py::make_tuple(step_kind_name(time.kind), weight, format, view.rows, view.cols, time.working_s,
+                                time.waiting_s));
+  }
+  py::dict out;
+  out["num_runs"] = profile.num_runs;
+  out["starting_s"] = profile.starting_s;
+  out["steps"] = steps;
+  return out;
+}
+
 SequenceId checked(const KVStore& kv, SequenceId sequence) {
   if (kv.is_open(sequence)) return sequence;
   throw std::invalid_argument("sequence: found " + std::to_string(sequence) + ", expected an open one");
@@ -192,6 +211,10 @@ void init_runtime(py::module_& m) {
            py::arg("kv_budget_bytes"))
       .def("step", &step, py::arg("spans"),
            "Appends the spans and returns float32 logits [rows, vocab], valid until the next step.")
+      .def("start_profile", &Runtime::start_profile, "From now on steps are timed.")
+      .def("stop_profile", &stop_profile,
+           "num_runs, starting_s, and steps: (kind, weight, format, rows, cols, working_s, waiting_s) in plan order; "
+           "seconds of thread 0 since start_profile.")
       .def("open_sequence", [](Runtime& r) { return r.kv().open(); })
       .def(
           "fork", [](Runtime& r, SequenceId s) { return r.kv().fork(checked(r.kv(), s)); }, py::arg("sequence"))

@@ -1,6 +1,8 @@
 #include "graph/executor.h"
 
 #include <algorithm>
+#include <chrono>
+#include <utility>
 
 #include "base/fp_env.h"
 #include "graph/linear_timer.h"
@@ -11,6 +13,35 @@ namespace {
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
+
+// Thread 0's clock: what passed since the last call goes to one entry of the profile.
+class Executor::Laps {
+ public:
+  // Null: nobody profiles, and nothing is noted.
+  explicit Laps(Profile* profile) : profile_(profile) {
+    if (profile_) last_ = Clock::now();
+  }
+  void starting() {
+    if (profile_) profile_->starting_s += lap();
+  }
+  void working(std::size_t step) {
+    if (profile_) profile_->steps[step].working_s += lap();
+  }
+  void waiting(std::size_t step) {
+    if (profile_) profile_->steps[step].waiting_s += lap();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  double lap() {
+    const Clock::time_point now = Clock::now();
+    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
+  }
+
+  Profile* const profile_;
+  Clock::time_point last_;
+};
 
 Executor::Executor(const Graph& graph, const WeightStore& store, KVStore& kv, const KernelTable& kernels,
                    int num_threads, std::int32_t max_rows)
@@ -39,7 +70,22 @@ Executor::Executor(const Graph& graph, const WeightStore& store, KVStore& kv, co
   rows_.spans.resize(at(max_rows));
 }
 
+void Executor::start_profile() {
+  profile_ = {};
+  for (const Step& step : plan_.steps) {
+    const bool has_weight = step.kind == StepKind::linear || step.kind == StepKind::embed;
+    profile_.steps.push_back({step.kind, has_weight ? graph_.nodes[at(step.node)].weights[0] : -1});
+  }
+  is_profiled_ = true;
+}
+
+Profile Executor::stop_profile() {
+  is_profiled_ = false;
+  return std::exchange(profile_, {});
+}
+
 void Executor::run(float* logits) {
+  Laps laps(is_profiled_ ? &profile_ : nullptr);
   const std::uint32_t run = run_.load(std::memory_order_relaxed) + 1;
   for (Work& work : works_) work.close(run);
   logits_ = logits;
@@ -47,8 +93,9 @@ void Executor::run(float* logits) {
   for (std::size_t i = 0; i < works_.size(); ++i) open_work(i);
   run_.store(run, std::memory_order_release);
   team_.wake();
+  laps.starting();
   run_thread(0);
-  wait_complete(0, works_.size(), run);
+  if (is_profiled_) ++profile_.num_runs;
 }
 
 // How many items a step has, and how many a thread takes at a time.
@@ -110,10 +157,12 @@ void Executor::run_thread(int thread) {
   const std::uint32_t run = run_.load(std::memory_order_acquire);
   const bool is_alone = is_alone_.load(std::memory_order_relaxed);
   const std::vector<char>& barrier = is_alone ? plan_.barrier_alone : plan_.barrier;
+  Laps laps(thread == 0 && is_profiled_ ? &profile_ : nullptr);
   std::size_t since = 0;  // steps from here on may be unfinished
   for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
     if (barrier[i] != 0) {
       if (!wait_complete(since, i, run)) return;
+      if (i > 0) laps.waiting(i - 1);
       since = i;
     }
     // Cheap steps of few tokens follow each other without a barrier, so one thread must run them in order.
@@ -123,7 +172,10 @@ void Executor::run_thread(int thread) {
       run_items(plan_.steps[i], begin, end, thread);
       works_[i].finish(end - begin);
     }
+    laps.working(i);
   }
+  // The caller's run ends with the last item of all; helpers may go and sleep.
+  if (thread == 0 && wait_complete(since, plan_.steps.size(), run)) laps.waiting(plan_.steps.size() - 1);
 }
 
 float* Executor::row(std::int32_t buffer, std::int32_t r) const {

@@ -28,6 +28,20 @@ struct StepRows {
   std::vector<SpanRows> spans;
 };
 
+// What one step of the plan cost thread 0, summed over the runs of a profile.
+struct StepTime {
+  StepKind kind = StepKind::embed;
+  WeightId weight = -1;  // of linear and embed: which one
+  double working_s = 0;  // in its own share of the items
+  double waiting_s = 0;  // for the others' share
+};
+
+struct Profile {
+  std::int64_t num_runs = 0;
+  double starting_s = 0;        // laying the work open and waking the helpers
+  std::vector<StepTime> steps;  // in the order of the plan
+};
+
 class Executor {
  public:
   Executor(const Graph& graph, const WeightStore& store, KVStore& kv, const KernelTable& kernels, int num_threads,
@@ -36,6 +50,9 @@ class Executor {
   StepRows& rows() { return rows_; }
   // Runs every step for rows(). REQUIRES: the KV store has room for the spans; logits: [num_logits][logits_stride()].
   void run(float* logits);
+  // From now on thread 0 notes the time between its steps; off, this costs a branch a step.
+  void start_profile();
+  Profile stop_profile();
   std::int64_t logits_stride() const { return logits_stride_; }
   std::int64_t arena_bytes() const { return static_cast<std::int64_t>(arena_.num_bytes()); }
 
@@ -60,6 +77,8 @@ class Executor {
     AttentionTile(const NodeAttributes& a, const AttentionWork& work, const SpanRows& span, std::int32_t kv_head_index,
                   std::int32_t tile);
   };
+
+  class Laps;
 
   void run_thread(int thread);
   bool wait_complete(std::size_t begin, std::size_t end, std::uint32_t run) const;
@@ -117,6 +136,8 @@ class Executor {
   std::vector<AttentionWork> attention_works_;  // one a step
   Memory partials_;  // what the parts of a tile's pages give: [tiles][pages][rows] partial rows
   std::vector<std::atomic<std::int32_t>> parts_done_;  // one a tile; 0 between steps
+  Profile profile_;
+  bool is_profiled_ = false;  // read by thread 0 only
   std::atomic<std::uint32_t> run_{0};
   std::atomic<bool> is_alone_{false};
   Team team_;  // last: its helpers end before what they read

@@ -31,6 +31,8 @@ enum class StepKind : std::uint8_t {
   moe_combine,
 };
 
+const char* step_kind_name(StepKind kind);
+
 // Whose rows a buffer has: every token, the tokens whose logits are asked for, or top_k for each of either.
 enum class Rows : std::uint8_t { tokens, logits, token_experts, logit_experts };
 

@@ -127,6 +127,9 @@ struct KernelTable {
   void (*store_v)(KVFormat format, const float* v, int head_dim, int slot, void* block_v);
   void (*attention)(const AttentionTask& task);
   void (*merge_attention)(const AttentionTask& task);  // of partials that `attention` wrote
+
+  // The or of all 8-byte words; p is aligned to 64, num_bytes a multiple of 256. The measure of the memory's bandwidth.
+  std::uint64_t (*read_memory)(const std::uint8_t* p, std::size_t num_bytes);
 };
 
 // Levels in ascending order per architecture: scalar avx2 avxvnni avx512 avx512vnni amx / scalar neon neon_dotprod

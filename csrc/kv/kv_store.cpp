@@ -9,6 +9,8 @@ namespace {
 
 // Unowned pages that keep their memory for the next taker; the others give it back.
 constexpr std::size_t kWarmPages = 8;
+// Pages whose entries have room from the beginning, so that a step takes no memory from the heap for them.
+constexpr std::int64_t kListedPages = 1 << 16;
 
 }  // namespace
 
@@ -23,12 +25,17 @@ KVStore::KVStore(std::vector<KVSpec> layers, KVFormat format, std::int64_t budge
   if (max_pages_ < 1)
     throw std::invalid_argument("KV budget: found " + std::to_string(budget_bytes) +
                                 " bytes, expected at least one page of " + std::to_string(page_bytes_));
+  const auto known_pages = static_cast<std::size_t>(std::min(max_pages_, kListedPages));
+  pages_.reserve(known_pages);
+  free_pages_.reserve(known_pages);
 }
 
 SequenceId KVStore::open() {
   std::size_t id = 0;
   while (id < sequences_.size() && sequences_[id].is_open) ++id;
   if (id == sequences_.size()) sequences_.emplace_back();
+  // Room for every page that it may have: appending in a step then takes no memory from the heap.
+  sequences_[id].pages.reserve(static_cast<std::size_t>((max_tokens_ + kPageTokens - 1) / kPageTokens));
   sequences_[id].is_open = true;
   sequences_[id].length = 0;
   return static_cast<SequenceId>(id);

@@ -9,6 +9,7 @@
 //
 #include "kernels/generic/attention.inl.h"
 #include "kernels/generic/linear_float.inl.h"
+#include "kernels/generic/read_memory.inl.h"
 
 template <class... Values>
 static constexpr void set_float(KernelTable& table) {
@@ -37,5 +38,6 @@ static constexpr KernelTable full_table(const char* name) {
   table.store_v = store_v;
   table.attention = attention;
   table.merge_attention = merge_attention;
+  table.read_memory = read_memory;
   return table;
 }
