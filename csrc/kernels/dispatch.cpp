@@ -84,6 +84,7 @@ void fill_missing(KernelTable& t, const KernelTable& lower) {
   fill(t.attention, lower.attention);
   fill(t.merge_attention, lower.merge_attention);
   fill(t.read_memory, lower.read_memory);
+  fill(t.multiply_add, lower.multiply_add);
 }
 
 bool is_supported(const Level& level) { return !level.feature || cpu_features().*level.feature; }

@@ -130,6 +130,8 @@ struct KernelTable {
 
   // The or of all 8-byte words; p is aligned to 64, num_bytes a multiple of 256. The measure of the memory's bandwidth.
   std::uint64_t (*read_memory)(const std::uint8_t* p, std::size_t num_bytes);
+  // Float32 multiply-adds in registers on values [16]; returns their number. The measure of the arithmetic's peak.
+  std::int64_t (*multiply_add)(float* values, std::int64_t rounds);
 };
 
 // Levels in ascending order per architecture: scalar avx2 avxvnni avx512 avx512vnni amx / scalar neon neon_dotprod

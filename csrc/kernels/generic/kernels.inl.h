@@ -9,6 +9,7 @@
 //
 #include "kernels/generic/attention.inl.h"
 #include "kernels/generic/linear_float.inl.h"
+#include "kernels/generic/multiply_add.inl.h"
 #include "kernels/generic/read_memory.inl.h"
 
 template <class... Values>
@@ -39,5 +40,6 @@ static constexpr KernelTable full_table(const char* name) {
   table.attention = attention;
   table.merge_attention = merge_attention;
   table.read_memory = read_memory;
+  table.multiply_add = multiply_add;
   return table;
 }
