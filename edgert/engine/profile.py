@@ -58,7 +58,7 @@ def step_profile(measured: dict[str, Any]) -> StepProfile:
             rows=rows,
             cols=cols,
             num_steps=int(num_steps),
-            weight_bytes=num_steps * rows * cols * formats.get(format_name).spec.bits / 8 if kind == "linear" else 0.0,
+            weight_bytes=num_steps * _weight_bytes(format_name, rows, cols) if kind == "linear" else 0.0,
             working_s=working_s / num_runs,
             waiting_s=waiting_s / num_runs,
         )
@@ -66,6 +66,10 @@ def step_profile(measured: dict[str, Any]) -> StepProfile:
     ]
     costs.sort(key=lambda cost: -(cost.working_s + cost.waiting_s))
     return StepProfile(num_runs=measured["num_runs"], starting_s=measured["starting_s"] / num_runs, costs=tuple(costs))
+
+
+def _weight_bytes(format_name: str, rows: int, cols: int) -> float:
+    return rows * cols * formats.get(format_name).spec.published_bits / 8
 
 
 def _role(weight: str) -> str:

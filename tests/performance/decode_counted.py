@@ -1,6 +1,6 @@
 """Run with count_allocations preloaded: prints as JSON how many allocations the core made while decoding.
 
-    decode_counted.py LIBRARY MODEL THREADS
+decode_counted.py LIBRARY MODEL THREADS
 """
 
 import ctypes
