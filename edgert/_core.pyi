@@ -127,9 +127,9 @@ def add(isa: str, a: numpy.typing.NDArray[numpy.float32], b: numpy.typing.NDArra
     ...
 def add_scaled(isa: str, factor: float, x: numpy.typing.NDArray[numpy.float32], y: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
     ...
-def attention(isa: str, q: numpy.typing.NDArray[numpy.float32], k: numpy.typing.NDArray[numpy.float32], v: numpy.typing.NDArray[numpy.float32], mask: numpy.typing.NDArray[numpy.bool], scale: float, soft_cap: float, kv_format: str) -> tuple[typing.Any, ...]:
+def attention(isa: str, q: numpy.typing.NDArray[numpy.float32], k: numpy.typing.NDArray[numpy.float32], v: numpy.typing.NDArray[numpy.float32], mask: numpy.typing.NDArray[numpy.bool], scale: float, soft_cap: float, kv_format: str, by_parts: bool = False) -> tuple[typing.Any, ...]:
     """
-    (out [rows, head_dim], log_sum_exp [rows]).
+    (out [rows, head_dim], log_sum_exp [rows]). by_parts: each page by itself, then merged.
     """
 def best_isa() -> str:
     """
@@ -166,6 +166,14 @@ def kernel_names(isa: str) -> list[str]:
 def kernels_in_use(isa: str) -> dict[str, typing.Any]:
     """
     Format name -> kernel table at a level.
+    """
+def kv_format_names() -> list[str]:
+    """
+    Names of the formats that the KV cache may have.
+    """
+def kv_page_bytes(format: str, head_dim: int) -> int:
+    """
+    Bytes that the keys and values of one KV head take in a page of 64 positions.
     """
 def linear(isa: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.uint8]], x: numpy.typing.NDArray[numpy.float32], bias: typing.Annotated[numpy.typing.ArrayLike, numpy.float32] | None = None) -> numpy.typing.NDArray[numpy.float32]:
     """

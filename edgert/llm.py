@@ -40,7 +40,7 @@ def load(
     threads: int | None = None,
     context: int | None = None,
     batch_tokens: int | None = None,
-    kv_format: Literal["f16", "f32"] = "f16",
+    kv_format: Literal["f16", "f32", "q8_0"] = "f16",
     cache_prompts: int = 4,
     progress: Progress | None = None,
 ) -> LLM:
@@ -48,8 +48,10 @@ def load(
 
     threads: default one for each physical core. context: most tokens of prompt and answer together; default the
     smaller of the model's and what fits the free memory. batch_tokens: most tokens of a step (default 512). Neither
-    threads nor batch_tokens change an answer. kv_format: "f16" or "f32". cache_prompts: conversations whose keys and
-    values are kept for their next turn. progress(done_bytes, total_bytes) is called while weights are read.
+    threads nor batch_tokens change an answer. kv_format: how keys and values are kept; "f32" keeps them as they are,
+    "f16" halves them, "q8_0" takes 8.5 bits for each and loses a little (docs/quality.md). cache_prompts: conversations
+    whose keys and values are kept for their next turn. progress(done_bytes, total_bytes) is called while weights are
+    read.
 
     Raises ModelNotFoundError, FileFormatError, UnsupportedModelError, UnsupportedFormatError, ConfigError,
     TokenizerError, OutOfMemoryError, DeviceError or UsageError, all of them EdgertError.

@@ -119,14 +119,11 @@ std::unique_ptr<Runtime> make_runtime(const py::dict& graph, std::shared_ptr<con
                          .num_threads = threads,
                          .batch_tokens = batch_tokens,
                          .context = context,
-                         .kv_format = KVFormat::f16,
+                         .kv_format = kv_format_of(kv_format),
                          .kv_budget_bytes = kv_budget_bytes,
                          .choice = choice_options(kernel, known_kernels, timing_budget_s)};
   if (options.kernels == nullptr)
     throw std::invalid_argument("instruction set: found '" + isa + "', expected a supported level");
-  if (kv_format != "f16" && kv_format != "f32")
-    throw std::invalid_argument("kv_format: found '" + kv_format + "', expected f16 or f32");
-  if (kv_format == "f32") options.kv_format = KVFormat::f32;
   Graph g = graph_from_dict(graph, *store);
   const py::gil_scoped_release release;
   return std::make_unique<Runtime>(std::move(g), std::move(store), options);

@@ -64,6 +64,21 @@ class Executor {
   struct Scratch {
     std::vector<KVBlock> blocks;
     std::vector<std::uint64_t> masks;
+    Memory floats;
+  };
+  // How the attention of a step is divided: tiles of query rows that share a KV head, and where these are too few for
+  // the threads, parts of the pages that a tile reads. The bits do not depend on it.
+  struct AttentionWork {
+    std::int32_t heads = 1, head_tiles = 1;  // query heads of a tile; tiles that the heads of one KV head make
+    std::int32_t tokens = 1;                 // of a tile
+    std::int32_t num_parts = 1;
+    std::int32_t num_tiles(std::int32_t num_tokens) const { return (num_tokens + tokens - 1) / tokens * head_tiles; }
+  };
+  // Rows of one span that are computed together.
+  struct AttentionTile {
+    std::int32_t kv_head, first_head, num_heads, first_token, num_tokens;
+    AttentionTile(const NodeAttributes& a, const AttentionWork& work, const SpanRows& span, std::int32_t kv_head_index,
+                  std::int32_t tile);
   };
 
   class Laps;
@@ -94,8 +109,11 @@ class Executor {
   void rope(const Step& step, std::int32_t r);
   void store_kv(const Step& step, std::int32_t kv_head);
   void attention(const Step& step, std::int32_t item, int thread);
-  void attend(const Step& step, const SpanRows& span, std::int32_t kv_head, std::int32_t tile, Scratch& scratch);
-  std::int32_t num_attention_items(const Step& step) const;
+  void prepare_attention();
+  AttentionWork divide_attention(const NodeAttributes& a, std::int32_t num_tokens, std::int32_t num_positions) const;
+  std::int32_t divide_attention(std::size_t step);  // returns the number of items
+  AttentionTask attention_task(const Step& step, const SpanRows& span, const AttentionTile& tile,
+                               Scratch& scratch) const;
   void moe_route(const Step& step, std::int32_t r);
   void moe_sort(const Step& step);
   std::int32_t num_moe_items(const Step& step, bool is_down) const;
@@ -119,7 +137,10 @@ class Executor {
   StepRows rows_;
   float* logits_ = nullptr;
   std::int64_t logits_stride_;
-  std::vector<Work> works_;  // one a step
+  std::vector<Work> works_;                     // one a step
+  std::vector<AttentionWork> attention_works_;  // one a step
+  Memory partials_;  // what the parts of a tile's pages give: [tiles][pages][rows] partial rows
+  std::vector<std::atomic<std::int32_t>> parts_done_;  // one a tile; 0 between steps
   Profile profile_;
   bool is_profiled_ = false;  // read by thread 0 only
   std::atomic<std::uint32_t> run_{0};

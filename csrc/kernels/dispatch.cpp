@@ -83,7 +83,9 @@ void fill_missing(KernelTable& t, const KernelTable& lower) {
   fill(t.store_k, lower.store_k);
   fill(t.store_v, lower.store_v);
   fill(t.attention, lower.attention);
+  fill(t.merge_attention, lower.merge_attention);
   fill(t.read_memory, lower.read_memory);
+  fill(t.multiply_add, lower.multiply_add);
 }
 
 bool is_supported(const Level& level) { return !level.feature || cpu_features().*level.feature; }

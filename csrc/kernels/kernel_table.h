@@ -89,7 +89,7 @@ inline std::int64_t padded_columns(std::int64_t cols) {
   return columns % 512 == 0 ? columns + kGroupColumns : columns;
 }
 
-inline constexpr int kMaxAttentionRows = 8;
+inline constexpr int kMaxAttentionRows = 48;
 
 // Query rows that share a KV head. Bit j of masks[b * num_rows + r]: row r may read position j of block b.
 // Blocks are merged in the order given; a block wholly masked for a row is skipped for it.
@@ -105,7 +105,21 @@ struct AttentionTask {
   float* log_sum_exp;                 // [num_rows] or null: so that partial results merge
   const KVBlock* blocks;
   const std::uint64_t* masks;
+  float* scratch;  // [attention_scratch(head_dim)]
+  // [num_blocks][num_rows][partial_stride(head_dim)] or null. Not null: `attention` writes what each block gives there
+  // and nothing to `out`; `merge_attention` makes the outputs of it. So the blocks may be divided between threads.
+  float* partials;
 };
+
+// Floats that a thread needs for itself: a block of keys or values, and the scales of its values.
+inline constexpr std::int64_t attention_scratch(std::int64_t head_dim) {
+  return kPageTokens * (head_dim + kv_runs(head_dim));
+}
+// What a block gives a row: the maximum of the scores, the sum of the weights, and from kPartialOutput on the output.
+inline constexpr std::int64_t kPartialOutput = 16;
+inline constexpr std::int64_t partial_stride(std::int64_t head_dim) {
+  return kPartialOutput + (head_dim + 15) / 16 * 16;
+}
 
 struct KernelTable {
   const char* name;
@@ -144,9 +158,12 @@ struct KernelTable {
   void (*store_k)(KVFormat format, const float* k, int head_dim, int slot, void* block_k);
   void (*store_v)(KVFormat format, const float* v, int head_dim, int slot, void* block_v);
   void (*attention)(const AttentionTask& task);
+  void (*merge_attention)(const AttentionTask& task);  // of partials that `attention` wrote
 
   // The or of all 8-byte words; p is aligned to 64, num_bytes a multiple of 256. The measure of the memory's bandwidth.
   std::uint64_t (*read_memory)(const std::uint8_t* p, std::size_t num_bytes);
+  // Float32 multiply-adds in registers on values [16]; returns their number. The measure of the arithmetic's peak.
+  std::int64_t (*multiply_add)(float* values, std::int64_t rounds);
 };
 
 // Levels in ascending order per architecture: scalar avx2 avxvnni avx512 avx512vnni amx / scalar neon neon_dotprod

@@ -64,7 +64,7 @@ void run_linear(const KernelTable& kernels, const WeightView& w, const float* x,
 
 void run_attention(const KernelTable& kernels, const AttentionArrays& a, float* out, float* log_sum_exp) {
   const std::int32_t num_blocks = (a.positions + kPageTokens - 1) / kPageTokens;
-  const std::size_t block_bytes = sizeof(float) * kPageTokens * static_cast<std::size_t>(a.head_dim);
+  const auto block_bytes = static_cast<std::size_t>(kv_block_bytes(a.format, a.head_dim));
   Memory pages(2 * block_bytes * static_cast<std::size_t>(num_blocks));
   std::vector<KVBlock> blocks;
   std::vector<std::uint64_t> masks(static_cast<std::size_t>(num_blocks) * static_cast<std::size_t>(a.rows), 0);
@@ -80,6 +80,7 @@ void run_attention(const KernelTable& kernels, const AttentionArrays& a, float* 
       if (a.mask[r * a.positions + p]) mask |= std::uint64_t{1} << slot;
     }
   }
+  const Memory scratch(static_cast<std::size_t>(attention_scratch(a.head_dim)) * sizeof(float));
   AttentionTask task{.format = a.format,
                      .head_dim = a.head_dim,
                      .scale = a.scale,
@@ -90,12 +91,27 @@ void run_attention(const KernelTable& kernels, const AttentionArrays& a, float* 
                      .out = {},
                      .log_sum_exp = log_sum_exp,
                      .blocks = blocks.data(),
-                     .masks = masks.data()};
+                     .masks = masks.data(),
+                     .scratch = scratch.as<float>(),
+                     .partials = nullptr};
   for (std::int64_t r = 0; r < a.rows; ++r) {
     task.q[r] = a.q + r * a.head_dim;
     task.out[r] = out + r * a.head_dim;
   }
-  kernels.attention(task);
+  if (!a.by_parts) return kernels.attention(task);
+  const std::int64_t block_floats = a.rows * partial_stride(a.head_dim);
+  const Memory partials(static_cast<std::size_t>(num_blocks * block_floats) * sizeof(float));
+  // One block a call, in descending order: nothing may depend on which comes first.
+  for (std::int32_t b = num_blocks - 1; b >= 0; --b) {
+    AttentionTask part = task;
+    part.num_blocks = 1;
+    part.blocks += b;
+    part.masks += std::int64_t{b} * a.rows;
+    part.partials = partials.as<float>() + b * block_floats;
+    kernels.attention(part);
+  }
+  task.partials = partials.as<float>();
+  kernels.merge_attention(task);
 }
 
 }  // namespace edgert

@@ -12,15 +12,13 @@ constexpr std::size_t kWarmPages = 8;
 // Pages whose entries have room from the beginning, so that a step takes no memory from the heap for them.
 constexpr std::int64_t kListedPages = 1 << 16;
 
-std::int64_t value_bytes(KVFormat format) { return format == KVFormat::f32 ? 4 : 2; }
-
 }  // namespace
 
 KVStore::KVStore(std::vector<KVSpec> layers, KVFormat format, std::int64_t budget_bytes, std::int32_t max_tokens)
     : layers_(std::move(layers)), format_(format), max_tokens_(max_tokens) {
   for (const KVSpec& layer : layers_) {
     layer_offsets_.push_back(page_bytes_);
-    page_bytes_ += 2 * kPageTokens * std::int64_t{layer.num_kv_heads} * layer.head_dim * value_bytes(format);
+    page_bytes_ += 2 * layer.num_kv_heads * kv_block_bytes(format, layer.head_dim);
   }
   page_bytes_ = std::max<std::int64_t>(round_up(page_bytes_, 64), 64);
   max_pages_ = budget_bytes / page_bytes_;
@@ -108,7 +106,7 @@ void KVStore::reserve(SequenceId sequence, std::int32_t num_tokens) {
 
 KVBlock KVStore::block(SequenceId sequence, std::int32_t layer, std::int32_t kv_head, std::int32_t page_index) const {
   const KVSpec& spec = layers_[static_cast<std::size_t>(layer)];
-  const std::int64_t half = kPageTokens * std::int64_t{spec.head_dim} * value_bytes(format_);
+  const std::int64_t half = kv_block_bytes(format_, spec.head_dim);
   const std::int32_t page = at(sequence).pages[static_cast<std::size_t>(page_index)];
   const std::uint8_t* k = pages_[static_cast<std::size_t>(page)].memory.data() +
                           layer_offsets_[static_cast<std::size_t>(layer)] + 2 * half * kv_head;

@@ -5,9 +5,11 @@
 //
 #include "kernels/generic/elementwise.inl.h"
 //
+#include "kernels/generic/quantize.inl.h"
+//
 #include "kernels/generic/attention.inl.h"
 #include "kernels/generic/linear_float.inl.h"
-#include "kernels/generic/quantize.inl.h"
+#include "kernels/generic/multiply_add.inl.h"
 #include "kernels/generic/read_memory.inl.h"
 
 template <class... Values>
@@ -37,6 +39,8 @@ static constexpr KernelTable full_table(const char* name) {
   table.store_k = store_k;
   table.store_v = store_v;
   table.attention = attention;
+  table.merge_attention = merge_attention;
   table.read_memory = read_memory;
+  table.multiply_add = multiply_add;
   return table;
 }

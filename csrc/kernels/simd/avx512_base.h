@@ -5,7 +5,7 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
-constexpr int kFloatRows = 4, kFloatTokens = 4, kFloatRowsOfOne = 8, kAttentionRows = 4, kAttentionVectors = 4;
+constexpr int kFloatRows = 4, kFloatTokens = 4, kFloatRowsOfOne = 8, kAttentionRows = 6, kAttentionVectors = 4;
 constexpr int kPrefetchBytes = 4096;
 
 using f32x16 = __m512;
