@@ -166,15 +166,17 @@ std::vector<ByteArray> pack(const std::string& format_name, const ByteArray& raw
 
 py::tuple quantize(const std::string& isa, const Floats& x, int scale_columns) {
   expect(scale_columns == 32 || scale_columns == 64, "scale_columns", scale_columns, 64);
-  const std::int64_t cols = matrix_cols(x), tokens = x.shape(0);
-  const PreparedInput p(table_of(isa), x.data(), static_cast<std::int32_t>(tokens), static_cast<std::int32_t>(cols),
-                        scale_columns);
-  const LinearInput& input = p.input();
-  const std::int64_t groups = input.group_stride;
-  const auto* sums = reinterpret_cast<const std::int32_t*>(input.sums);
-  return py::make_tuple(Array<std::int8_t>({tokens, input.codes_stride}, input.codes),
-                        Floats({tokens, p.num_scales()}, input.scales),
-                        Array<std::int32_t>({tokens, groups, std::int64_t{8}}, sums));
+  const std::int64_t cols = matrix_cols(x), tokens = x.shape(0), groups = (cols + kGroupColumns - 1) / kGroupColumns;
+  const std::int64_t num_codes = groups * kGroupColumns, num_scales = num_codes / scale_columns;
+  Array<std::int8_t> codes({tokens, num_codes});
+  Floats scales({tokens, num_scales});
+  Array<std::int32_t> sums({tokens, groups, std::int64_t{8}});
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    table_of(isa).quantize(x.data() + t * cols, static_cast<int>(cols), scale_columns,
+                           codes.mutable_data() + t * num_codes, scales.mutable_data() + t * num_scales,
+                           reinterpret_cast<GroupSums*>(sums.mutable_data()) + t * groups);
+  }
+  return py::make_tuple(codes, scales, sums);
 }
 
 py::tuple attention(const std::string& isa, const Floats& q, const Floats& k, const Floats& v, const Array<bool>& mask,

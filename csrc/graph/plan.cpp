@@ -91,9 +91,7 @@ class Compiler {
   }
 
   std::int32_t add_quantized_buffer(Rows rows, std::int32_t width, int index, std::int32_t top_k = 1) {
-    Buffer b{.rows = rows, .width = width, .stride = static_cast<std::int32_t>(round_up(width, kGroupColumns))};
-    // Rows a large power of two apart would fall into the same places of the first-level cache.
-    if (b.stride % 512 == 0) b.stride += kGroupColumns;
+    Buffer b{.rows = rows, .width = width, .stride = static_cast<std::int32_t>(padded_columns(width))};
     b.scale_columns = index == 0 ? kGroupColumns : kGroupColumns / 2;
     const std::int64_t count = row_count(rows, top_k), groups = b.stride / kGroupColumns;
     b.scales_offset = round_up(count * b.stride, kBufferAlignment);

@@ -60,6 +60,13 @@ inline LinearFunction linear_function(const LinearKernels& kernels, std::int32_t
   return nullptr;
 }
 
+// Columns that a row of codes takes: whole groups, and rows not a large power of two apart, which would fall into the
+// same places of the first-level cache.
+inline std::int64_t padded_columns(std::int64_t cols) {
+  const std::int64_t columns = (cols + kGroupColumns - 1) / kGroupColumns * kGroupColumns;
+  return columns % 512 == 0 ? columns + kGroupColumns : columns;
+}
+
 inline constexpr int kMaxAttentionRows = 8;
 
 // Query rows that share a KV head. Bit j of masks[b * num_rows + r]: row r may read position j of block b.

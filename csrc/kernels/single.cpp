@@ -20,7 +20,7 @@ WeightView view_of_parts(Format format, std::int32_t rows, std::int32_t cols, co
 
 PreparedInput::PreparedInput(const KernelTable& kernels, const float* x, std::int32_t tokens, std::int32_t cols,
                              int scale_columns) {
-  const std::int64_t groups = (cols + kGroupColumns - 1) / kGroupColumns;
+  const std::int64_t groups = padded_columns(cols) / kGroupColumns;
   num_scales_ = scale_columns == 32 ? 2 * groups : groups;
   input_.tokens = tokens;
   input_.values_stride = round_up(cols, 16);

@@ -25,7 +25,7 @@ _BLOCK_SCALES: dict[str, tuple[int, ...]] = {
 }  # fmt: skip
 _BLOCK_BYTES = {name: block_bytes for name, _, block_bytes in GGML_TYPES.values()}
 _FLOAT_PARTS = ("scale", "minimum", "superscale")
-_PLANE_FORMATS = ("p2", "p3", "p4", "p8")
+_BF16_SCALES = ("p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "c2", "c3", "c4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _spans(entry: TensorEntry) -> Iterator[Span]:
     for part in entry.parts:
         unit, num_bad = 1, _none
         if part.name in _FLOAT_PARTS:
-            unit, num_bad = _values("bf16" if entry.format in _PLANE_FORMATS else "f16")
+            unit, num_bad = _values("bf16" if entry.format in _BF16_SCALES else "f16")
         what = f"tensor {entry.name!r}, part {part.name!r}"
         yield Span(what, part.offset, part.length, unit, num_bad, part.checksum)
 

@@ -71,4 +71,5 @@ def make_matrix(name: str, rows: int, cols: int, rng: np.random.Generator) -> Qu
     if name == "p8":
         return Quantized(rng.integers(-127, 128, (rows, cols), dtype=np.int8), (scale,))
     bits = int(name[1:])
-    return Quantized(rng.integers(0, 1 << bits, (rows, cols), dtype=np.uint8), (scale,))
+    tables = (rng.integers(-128, 128, (1, 32), dtype=np.int8),) if name.startswith("c") else ()
+    return Quantized(rng.integers(0, 1 << bits, (rows, cols), dtype=np.uint8), (scale, *tables))

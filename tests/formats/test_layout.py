@@ -23,11 +23,12 @@ def code_bits(part: np.ndarray, bits: int, row: int, col: int, groups: int) -> i
     return int(part[offset]) >> (bits * (quad % per_vector)) & ((1 << bits) - 1)
 
 
-@pytest.mark.parametrize("name", ["p2", "p3", "p4"])
-def test_plane_formats_put_each_bit_where_the_docs_say(name, rng, random_matrix):
+@pytest.mark.parametrize("name", ["p2", "p3", "p4", "p5", "p6", "p7", "c2", "c3", "c4"])
+def test_nested_codes_put_each_bit_where_the_docs_say(name, rng, random_matrix):
     rows, cols = 19, 130
     matrix = random_matrix(name, rows, cols, rng)
-    scale, field, *planes = formats.get(name).pack(matrix)
+    scale, *code_parts = formats.get(name).pack(matrix)
+    field, *planes = code_parts[1:] if name.startswith("c") else code_parts
     groups = 3
     for row in range(rows):
         for col in range(cols):
@@ -38,6 +39,34 @@ def test_plane_formats_put_each_bit_where_the_docs_say(name, rng, random_matrix)
         for group in range(groups):
             bits = scale.view(np.uint16)[(row // 16 * groups + group) * 16 + row % 16]
             assert np.uint32(int(bits) << 16).view(np.float32) == matrix.scales[0][row, group]
+
+
+def test_p1_is_a_plane_of_signs(rng, random_matrix):
+    rows, cols = 19, 130
+    matrix = random_matrix("p1", rows, cols, rng)
+    scale, sign = formats.get("p1").pack(matrix)
+    values = formats.get("p1").dequantize(matrix)
+    for row in range(rows):
+        for col in range(cols):
+            bits = scale.view(np.uint16)[(row // 16 * 3 + col // 64) * 16 + row % 16]
+            step = np.uint32(int(bits) << 16).view(np.float32)
+            assert values[row, col] == (step if code_bits(sign, 1, row, col, 3) else -step)
+
+
+@pytest.mark.parametrize("name", ["c2", "c3", "c4"])
+def test_a_codebook_lies_at_the_bytes_of_its_width(name, rng, random_matrix):
+    """One part of 32 bytes whatever the shape; a prefix of the parts takes the table of its own width."""
+    bits = int(name[1])
+    matrix = random_matrix(name, 33, 130, rng)
+    parts = formats.get(name).pack(matrix)
+    assert len(parts[1]) == 32
+    for width in range(2, bits + 1):
+        view = formats.get(f"c{width}")
+        coarse = view.unpack(parts[: width + 1], 33, 130)
+        assert np.array_equal(coarse.codes, matrix.codes >> (bits - width))
+        table = parts[1].view(np.int8)[2**width : 2 ** (width + 1)]
+        step = np.repeat(matrix.scales[0], 64, axis=1)[:, :130]
+        assert np.array_equal(view.dequantize(coarse), step * table[coarse.codes].astype(np.float32))
 
 
 def test_a_prefix_of_p4_is_a_coarser_tensor(rng, random_matrix):
@@ -147,7 +176,8 @@ def test_quads_and_bits_are_inverse(bits, rows, cols, seed):
 
 def test_bits_a_weight_are_those_of_the_docs():
     expected = {
-        "p2": 2.25, "p3": 3.25, "p4": 4.25, "p8": 8.25, "q8_0": 8.5, "q4_0": 4.5, "q4_1": 5.0, "q5_0": 5.5, "q5_1": 6.0,
+        "p1": 1.25, "p2": 2.25, "p3": 3.25, "p4": 4.25, "p5": 5.25, "p6": 6.25, "p7": 7.25, "p8": 8.25, "c2": 2.25,
+        "c3": 3.25, "c4": 4.25, "q8_0": 8.5, "q4_0": 4.5, "q4_1": 5.0, "q5_0": 5.5, "q5_1": 6.0,
         "q2_k": 2.625, "q3_k": 3.5625, "q4_k": 4.625, "q5_k": 5.625, "q6_k": 6.5625,
     }  # fmt: skip
     assert {name: formats.get(name).spec.bits for name in expected} == expected

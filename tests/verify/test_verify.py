@@ -164,8 +164,8 @@ def test_every_part_with_floats_is_known() -> None:
     from edgert.quant import format as formats
     from edgert.verify.weights import _FLOAT_PARTS
 
-    whole_numbers = {"byte", "nibble", "field", "plane1", "plane2", "subscale", "submin", "values"}
-    parts = {part.name for name in formats.names() for part in formats.get(name).spec.parts}
+    whole_numbers = {"byte", "nibble", "field", "sign", "plane", "table", "subscale", "submin", "values"}
+    parts = {part.name.rstrip("12345") for name in formats.names() for part in formats.get(name).spec.parts}
     assert parts <= whole_numbers | {*_FLOAT_PARTS}
 
 

@@ -88,6 +88,7 @@ static inline void strip_times_token(const Strip<F>& strip, int num_groups, cons
 // Several tokens: a group is unpacked into registers once, then multiplied with every token of a tile. The tile is
 // long enough to make the unpacking cheap, and short enough for the second-level cache.
 constexpr int kTileTokens = 64;
+constexpr int kAheadGroups = 4;  // the rows of a tile are too many for the hardware to follow
 
 template <class F>
 static void strip_times_tokens(const Strip<F>& strip, int num_groups, const LinearInput& x, int first_token,
@@ -107,6 +108,7 @@ static void strip_times_tokens(const Strip<F>& strip, int num_groups, const Line
     const typename Scales::Group group = Scales::load_group(strip.scales, g);
     for (int t = 0; t < num_tokens; ++t) {
       const TokenInput& token = tokens[t];
+      __builtin_prefetch(token.codes + (g + kAheadGroups) * kGroupColumns);
       i32x16 dots[Scales::kDots];
       unpacked_dots<Codes>(quads, token.codes + g * kGroupColumns, token.sums[g], dots);
       acc[t] = Scales::apply(group, dots, token.scales + g * Scales::kInputScales, token.sums[g], acc[t]);
