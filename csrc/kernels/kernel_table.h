@@ -1,4 +1,5 @@
-// The kernels of one instruction set. A null entry falls back to the next lower level's table.
+// The kernels of one instruction set. A null entry, and a family of matrix products that is missing, come from the
+// next lower level's table.
 // Every entry gives the same bits on every instruction set (docs/numerics.md); the scalar table is the specification.
 #pragma once
 #include <array>
@@ -51,7 +52,8 @@ using LinearFunction = void (*)(const WeightView& w, const LinearInput& x, const
 // One way to multiply. All kernels of a format give the same bits; which is the fastest depends on the machine, the
 // shape and the number of tokens.
 struct LinearKernel {
-  // Of the family: "dot" (integer dots), "lut" (tables of activations), "float"; null: the end of a list.
+  // Of the family: "dot" (integer dots), "lut" (tables of activations), "tile" (matrix units), "float"; null: the end of
+  // a list.
   const char* name = nullptr;
   LinearFunction run = nullptr;
   std::int32_t min_tokens = 1, max_tokens = 1;  // for how many tokens it is written
@@ -170,7 +172,7 @@ struct KernelTable {
 // neon_i8mm.
 struct IsaLevel {
   const char* name;
-  bool is_built;      // the compiler could build its file (levels without a file of their own count as built)
+  bool is_built;      // the compiler could build its file
   bool is_supported;  // by this CPU and operating system
 };
 int num_isa_levels();

@@ -1,5 +1,6 @@
 #include "tests/kernel_digest.h"
 
+#include <algorithm>
 #include <memory>
 #include <string_view>
 
@@ -28,6 +29,15 @@ std::vector<std::uint8_t> halves(Format format, std::int64_t num_bytes, DigestIn
   return out;
 }
 
+bool is_code_part(std::string_view name) {
+  return name == "field" || name == "nibble" || name == "byte" || name.starts_with("plane");
+}
+
+// Sub-scales and sub-minima of these formats have six bits.
+bool has_six_bits(Format format, std::string_view part) {
+  return (format == Format::q4_k || format == Format::q5_k) && part.starts_with("sub");
+}
+
 struct DigestWeight {
   WeightView view;
   std::vector<std::vector<std::uint8_t>> parts;
@@ -50,6 +60,9 @@ struct DigestWeight {
         // Powers of two from 2^-16 to 2^-1.
         if (part == "exponent") {
           for (std::uint8_t& exponent : parts.back()) exponent = 112 + exponent % 16;
+        }
+        if (has_six_bits(format, part)) {
+          for (std::uint8_t& byte : parts.back()) byte &= 63;
         }
       }
       starts[i] = parts.back().data();
@@ -233,6 +246,16 @@ std::vector<DigestCase> kernel_digest_cases() {
     }
   }
   return cases;
+}
+
+std::shared_ptr<const WeightView> random_weight(Format format, int rows, int cols, std::uint64_t seed, int fill) {
+  const auto weight = std::make_shared<DigestWeight>(format, rows, cols, DigestIntegers(seed));
+  const FormatSpec& s = spec(format);
+  for (int i = 0; fill >= 0 && !s.is_float && i < s.num_parts; ++i) {
+    std::vector<std::uint8_t>& part = weight->parts[static_cast<std::size_t>(i)];
+    if (is_code_part(s.part_names[i])) std::fill(part.begin(), part.end(), static_cast<std::uint8_t>(fill));
+  }
+  return {weight, &weight->view};
 }
 
 std::uint64_t math_digest() {
