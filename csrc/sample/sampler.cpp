@@ -47,10 +47,13 @@ SampleResult Sampler::sample(std::span<const float> logits, std::uint64_t positi
     if (id >= 0 && static_cast<std::size_t>(id) < adjusted_.size()) adjusted_[static_cast<std::size_t>(id)] += bias;
   penalize(history);
   SampleResult result;
+  const bool has_top_k = options_.top_k > 0 && static_cast<std::size_t>(options_.top_k) < adjusted_.size();
+  const bool has_filter = has_top_k || options_.typical_p < 1 || options_.top_p < 1 || options_.min_p > 0;
   if (options_.temperature == 0) {
     result.token = argmax();
+  } else if (!has_filter) {
+    result.token = draw_from_all(position);
   } else {
-    const bool has_top_k = options_.top_k > 0 && static_cast<std::size_t>(options_.top_k) < adjusted_.size();
     sort_candidates(has_top_k ? static_cast<std::size_t>(options_.top_k) : adjusted_.size());
     if (options_.typical_p < 1) keep_typical();
     if (options_.top_p < 1) keep_top_p();
@@ -189,6 +192,40 @@ std::int32_t Sampler::draw(std::uint64_t position) {
     if (target < reached) return candidates_[i].id;
   }
   return candidates_.back().id;
+}
+
+// Nothing is cut off, so no order is needed: a vocabulary of 100,000 takes longer to sort than a small model to read.
+std::int32_t Sampler::draw_from_all(std::uint64_t position) {
+  constexpr std::size_t kBlock = 256, kLanes = 8;
+  const auto n = static_cast<std::int64_t>(adjusted_.size());
+  const float largest = kernels_.max(adjusted_.data(), n);
+  const auto factor =
+      static_cast<float>(std::min(1 / options_.temperature, static_cast<double>(std::numeric_limits<float>::max())));
+  for (float& logit : adjusted_) logit = (logit - largest) * factor;
+  kernels_.softmax(adjusted_.data(), adjusted_.data(), static_cast<int>(n));
+  // Padding of the last block has no probability.
+  adjusted_.resize((adjusted_.size() + kBlock - 1) / kBlock * kBlock, 0.0f);
+  weights_.clear();
+  double total = 0;
+  for (std::size_t begin = 0; begin < adjusted_.size(); begin += kBlock) {
+    double lanes[kLanes] = {};
+    for (std::size_t i = 0; i < kBlock; ++i) lanes[i % kLanes] += adjusted_[begin + i];
+    weights_.push_back(((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
+                       ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7])));
+    total += weights_.back();
+  }
+  const double target = uniform(options_.seed, options_.index, position) * total;
+  while (weights_.back() == 0) weights_.pop_back();
+  double reached = 0;
+  std::size_t block = 0;
+  while (block + 1 < weights_.size() && reached + weights_[block] <= target) reached += weights_[block++];
+  std::int32_t likely = 0;  // taken where rounding lets the target slip past the last token
+  for (std::size_t i = block * kBlock; i < (block + 1) * kBlock; ++i) {
+    reached += adjusted_[i];
+    if (target < reached) return static_cast<std::int32_t>(i);
+    if (adjusted_[i] > 0) likely = static_cast<std::int32_t>(i);
+  }
+  return likely;
 }
 
 void Sampler::report(std::span<const float> logits, SampleResult& result) {

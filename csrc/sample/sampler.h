@@ -54,6 +54,7 @@ class Sampler {
   void keep_top_p();
   void keep_min_p();
   std::int32_t draw(std::uint64_t position);
+  std::int32_t draw_from_all(std::uint64_t position);
   void report(std::span<const float> logits, SampleResult& result);
 
   SamplingOptions options_;
