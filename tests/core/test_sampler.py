@@ -120,6 +120,24 @@ def test_draws_from_a_large_vocabulary_follow_the_rule() -> None:
     assert not any(300 <= token < 600 or token >= 990 for token in drawn)
 
 
+@pytest.mark.parametrize("spread", [0.1, 2.0, 6.0])
+@pytest.mark.parametrize("options", [{"top_p": 0.9}, {"min_p": 0.05}, {"top_p": 0.95, "min_p": 0.02}])
+def test_filters_on_a_large_vocabulary(spread: float, options: dict[str, float]) -> None:
+    """What is left out of the sorting is not what the filters would keep: at a high temperature all kept are alike."""
+    logits = make_logits(3000) * np.float32(spread / 2)
+    p = softmax(logits)
+    order = np.argsort(-logits, kind="stable")
+    count = int(np.searchsorted(np.cumsum(p[order]), options.get("top_p", 2.0))) + 1
+    allowed = [i for i in order[:count].tolist() if p[i] >= options.get("min_p", 0.0) * p.max()]
+    s = sampler(1e6, seed=2, **options)
+    for position in range(300):
+        token = s.sample(logits, position, NO_HISTORY).token
+        assert token in allowed
+        # Candidates stand in descending order: the drawn one is that at u of them, nearly.
+        u = _core.uniform(2, 0, position)
+        assert abs(allowed.index(token) - u * len(allowed)) <= 0.01 * len(allowed) + 1
+
+
 @pytest.mark.parametrize("temperature", [1e-300, 1e-6, 1e6])
 def test_extreme_temperatures(temperature: float) -> None:
     logits = np.array([1, 3e38, -3e38, 2, 3e38], np.float32)
