@@ -48,7 +48,9 @@ def report(result: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) ->
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     about = machine()
     if as_json:
-        print(json.dumps({"machine": about, "command": command, **result}, indent=1))
+        # What was not measured is a NaN, for which JSON has no word but null.
+        known = json.loads(json.dumps(result), parse_constant=lambda _: None)
+        print(json.dumps({"machine": about, "command": command, **known}, indent=1))
         return
     print(f"{about['cpu']}, {about['cores']} cores, {about['memory_gib']} GiB, {about['system']}")
     print(f"$ {command}")

@@ -15,9 +15,9 @@ from _common import Side
 from _shapes import MIXES, SHAPES
 
 EPILOG = """\
-A CASE is a GGUF file, or SHAPE/OURS[:THEIRS] of synthesised models: both sides run one GGUF file in the format OURS
-(llama-8b/q4_k_m), or ours runs a folder in OURS and llama.cpp a file in THEIRS (llama-1b/p4:q4_k_m). OURS@N runs a file
-that is nested at N bits. Without --peer-python only edgert is measured.
+A CASE is a GGUF file or a folder, or SHAPE/OURS[:THEIRS] of synthesised models: both sides run one GGUF file in the
+format OURS (llama-8b/q4_k_m), or ours runs a folder in OURS and llama.cpp a file in THEIRS (llama-1b/p4:q4_k_m). OURS@N
+runs a file that is nested at N bits. Without --peer-python only edgert is measured.
 """
 
 
@@ -68,13 +68,13 @@ def opened(text: str, arguments: argparse.Namespace) -> Iterator[tuple[Case, Sid
 
 
 def _case(text: str, folder: Path) -> Case:
-    if text.endswith(".gguf"):
-        return Case(Path(text).stem, "", "", Path(text), Path(text))
+    if Path(text).exists():
+        return Case(Path(text).stem, "", "", Path(text), Path(text) if text.endswith(".gguf") else None)
     shape, _, kind = text.partition("/")
     ours, _, theirs = kind.partition(":")
     stored, _, bits = ours.partition("@")
     if shape not in SHAPES or not {stored, theirs or stored} <= {*synth.KINDS}:
-        sys.exit(f"case: found {text!r}, expected a .gguf file or SHAPE/FORMAT[:FORMAT]; see --help")
+        sys.exit(f"case: found {text!r}, expected a model that exists or SHAPE/FORMAT[:FORMAT]; see --help")
     is_one_file = not theirs and stored in {*synth.BLOCK_FORMATS, *MIXES}
     ours_path = folder / (f"{shape}-{stored}.gguf" if is_one_file else f"{shape}-{stored}")
     theirs_path = ours_path if is_one_file else folder / f"{shape}-{theirs}.gguf" if theirs else None

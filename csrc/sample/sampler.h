@@ -48,17 +48,22 @@ class Sampler {
   };
   void penalize(std::span<const std::int32_t> history);
   std::int32_t argmax() const;
-  void sort_candidates(std::size_t keep);
+  double min_p_bound() const;
+  void sort_candidates(std::size_t keep, double least);
+  void sort_all();
   void sort_few(std::size_t keep);
   void keep_typical();
   void keep_top_p();
   void keep_min_p();
   std::int32_t draw(std::uint64_t position);
+  double weigh_all(float factor);
+  void sort_nucleus();
+  std::int32_t draw_from_all(std::uint64_t position);
   void report(std::span<const float> logits, SampleResult& result);
 
   SamplingOptions options_;
   const KernelTable& kernels_;
-  std::vector<float> adjusted_;
+  std::vector<float> adjusted_, shares_;
   std::vector<Candidate> candidates_, sorted_;
   std::vector<double> weights_;
   std::vector<std::int32_t> seen_;

@@ -101,6 +101,60 @@ def test_draws_follow_the_distribution() -> None:
     assert chi2 < 7 + 6 * np.sqrt(14), chi2
 
 
+def draw_from_all(logits: NDArray[np.float32], temperature: float, u: float) -> int:
+    """The rule of docs/numerics.md, section 7, where nothing is cut off, in float64."""
+    p = np.exp((logits.astype(np.float64) - logits.max()) / temperature)
+    return int(np.searchsorted(np.cumsum(p), u * p.sum(), side="right"))
+
+
+def test_draws_from_a_large_vocabulary_follow_the_rule() -> None:
+    """Blocks, a partial last block, and tokens without any probability."""
+    logits = make_logits(1000)
+    logits[300:600] = -500
+    logits[990:] = -500
+    s, positions = sampler(0.9, seed=11), range(3000)
+    drawn = [s.sample(logits, p, NO_HISTORY).token for p in positions]
+    expected = [draw_from_all(logits, 0.9, _core.uniform(11, 0, p)) for p in positions]
+    # Weights are float32: a number that falls on the border of two tokens may take the other one.
+    assert sum(a != b for a, b in zip(drawn, expected, strict=True)) <= 3
+    assert not any(300 <= token < 600 or token >= 990 for token in drawn)
+
+
+@pytest.mark.parametrize("spread", [0.1, 2.0, 6.0])
+@pytest.mark.parametrize("options", [{"top_p": 0.9}, {"min_p": 0.05}, {"top_p": 0.95, "min_p": 0.02}])
+def test_filters_on_a_large_vocabulary(spread: float, options: dict[str, float]) -> None:
+    """What is left out of the sorting is not what the filters would keep: at a high temperature all kept are alike."""
+    logits = make_logits(3000) * np.float32(spread / 2)
+    p = softmax(logits)
+    order = np.argsort(-logits, kind="stable")
+    count = int(np.searchsorted(np.cumsum(p[order]), options.get("top_p", 2.0))) + 1
+    allowed = [i for i in order[:count].tolist() if p[i] >= options.get("min_p", 0.0) * p.max()]
+    s = sampler(1e6, seed=2, **options)
+    for position in range(300):
+        token = s.sample(logits, position, NO_HISTORY).token
+        assert token in allowed
+        # Candidates stand in descending order: the drawn one is that at u of them, nearly.
+        u = _core.uniform(2, 0, position)
+        assert abs(allowed.index(token) - u * len(allowed)) <= 0.01 * len(allowed) + 1
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-6, 1e6])
+def test_extreme_temperatures(temperature: float) -> None:
+    logits = np.array([1, 3e38, -3e38, 2, 3e38], np.float32)
+    drawn = {sampler(temperature).sample(logits, p, NO_HISTORY).token for p in range(100)}
+    assert drawn == {1, 4}
+
+
+@pytest.mark.parametrize(
+    "isa", [name for name, is_built, is_supported in _core.isa_levels() if is_built and is_supported]
+)
+def test_every_level_draws_the_same(isa: str) -> None:
+    logits = make_logits(5000)
+    ours, scalar = (_core.Sampler(temperature=0.8, seed=3, isa=level) for level in (isa, "scalar"))
+    for p in range(50):
+        assert ours.sample(logits, p, NO_HISTORY).token == scalar.sample(logits, p, NO_HISTORY).token
+
+
 def test_a_draw_depends_on_seed_index_and_position_only() -> None:
     logits = make_logits(1000)
     first = [sampler(seed=4, index=1).sample(logits, p, NO_HISTORY).token for p in range(50)]
