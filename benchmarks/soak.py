@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from _common import import_tree, report
-from _memory import resident_bytes
+from memory import resident_bytes
 
 import_tree()
 import edgert  # noqa: E402

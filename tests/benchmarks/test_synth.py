@@ -40,7 +40,7 @@ def test_repeated_strips_are_the_matrix(kind: str) -> None:
     parts = synth.RandomWeights(1).parts(kind, rows, cols)
     assert [part.nbytes for part in parts] == list(formats.part_bytes(formats.get(kind).spec, rows, cols))
     values = formats.get(kind).dequantize(formats.get(kind).unpack(parts, rows, cols))
-    assert 0.8 < values.std() / WEIGHT_DEVIATION < 2
+    assert 0.75 < values.std() / WEIGHT_DEVIATION < 2  # of one bit: the mean magnitude, 0.8
     assert (values[:16] == values[256:]).all()
     assert random_weights.pool_parts(kind, cols) is random_weights.pool_parts(kind, cols), "made once"
 
