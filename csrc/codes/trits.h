@@ -107,16 +107,18 @@ struct TritCodes {
 
   // No digit is made: digit = (3 q - next q) / 256, so the dots of all q and of all that follow them are enough.
   static inline i32x16 dot_of_rests(const std::uint8_t* part, const std::int8_t* x) {
+    Bytes rest[3];
+    EDGERT_UNROLL
+    for (int z = 0; z < 3; ++z) rest[z] = load_bytes(part + 64 * z);
     DotSum rests = no_sum(), next = no_sum();
     EDGERT_UNROLL
-    for (int z = 0; z < 3; ++z) {
-      Bytes rest = load_bytes(part + 64 * z);
+    for (int i = 0; i < 5; ++i) {
       EDGERT_UNROLL
-      for (int i = 0; i < 5; ++i) {
+      for (int z = 0; z < 3; ++z) {
         const std::int8_t* quad = x + 20 * z + 4 * i;
-        rests = dot(rests, rest, quad);
-        rest = triple(rest);
-        next = dot(next, rest, quad);
+        rests = dot(rests, rest[z], quad);
+        rest[z] = triple(rest[z]);
+        next = dot(next, rest[z], quad);
       }
     }
     const i32x16 once = widen(rests);

@@ -137,4 +137,5 @@ static inline int8x16_t broadcast_quad(const std::int8_t* quad) {
   return vreinterpretq_s8_s32(vdupq_n_s32(four));
 }
 static inline Bytes signed_bytes(Bytes a) { return a; }
+static inline Table signed_table(Table a) { return a; }
 static inline i32x16 signed_start(std::int32_t) { return splat_int(0); }
