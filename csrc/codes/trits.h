@@ -35,12 +35,12 @@ struct TritCodes {
   }
 
   template <int kDots>
-  static inline void dots(const std::uint8_t* const parts[], std::int64_t g, const std::int8_t* x, const GroupSums&,
-                          i32x16 (&out)[kDots]) {
+  static inline void dots(const std::uint8_t* const parts[], std::int64_t g, const std::int8_t* x,
+                          const GroupSums& sums, i32x16 (&out)[kDots]) {
     static_assert(kDots == 1);
     const i32x16 last = widen(dot(no_sum(), sixteenth_quad(parts, g), x + 60));
-    if constexpr (kLargestCode == 255 && kDotCapacity >= 15 * 255) {
-      out[0] = add(last, dot_of_rests(fives(parts, g), x));
+    if constexpr (kDotCapacity >= 15 * 255) {
+      out[0] = add(last, dot_of_rests(fives(parts, g), x, sums.of64 - x[60] - x[61] - x[62] - x[63]));
     } else {
       out[0] = add(last, dot_of_digits(fives(parts, g), x));
     }
@@ -105,11 +105,12 @@ struct TritCodes {
     return widen(sum);
   }
 
-  // No digit is made: digit = (3 q - next q) / 256, so the dots of all q and of all that follow them are enough.
-  static inline i32x16 dot_of_rests(const std::uint8_t* part, const std::int8_t* x) {
+  // No digit is made: digit = (3 q - next q) / 256, so the dots of all q and of all that follow them are enough. Less
+  // 128 each, 256 (digit - 1) is left, to which the sum of the activations is added.
+  static inline i32x16 dot_of_rests(const std::uint8_t* part, const std::int8_t* x, std::int32_t activation_sum) {
     Bytes rest[3];
     EDGERT_UNROLL
-    for (int z = 0; z < 3; ++z) rest[z] = load_bytes(part + 64 * z);
+    for (int z = 0; z < 3; ++z) rest[z] = whole_bytes(load_bytes(part + 64 * z));
     DotSum rests = no_sum(), next = no_sum();
     EDGERT_UNROLL
     for (int i = 0; i < 5; ++i) {
@@ -122,6 +123,8 @@ struct TritCodes {
       }
     }
     const i32x16 once = widen(rests);
-    return shift_right<8>(sub(add(add(once, once), once), widen(next)));
+    const i32x16 total = shift_right<8>(sub(add(add(once, once), once), widen(next)));
+    static_assert(kByteOffset == 0 || kByteOffset == 128);
+    return kByteOffset == 0 ? total : add(total, splat_int(activation_sum));
   }
 };
