@@ -194,8 +194,8 @@ static inline Bytes add_bytes(Bytes a, Bytes b) {
   EDGERT_BYTES a.v[i] = static_cast<std::uint8_t>(a.v[i] + b.v[i]);
   return a;
 }
-// A dot takes codes below 128, and what kFieldDown and kPlaneDown leave. whole_bytes puts any byte into the form that it
-// takes: less kByteOffset, 0 or 128.
+// A dot takes codes below 128, and what kFieldDown and kPlaneDown leave. whole_bytes puts any byte into the form that
+// it takes: less kByteOffset, 0 or 128.
 constexpr int kByteOffset = 0;
 static inline Bytes whole_bytes(Bytes a) { return a; }
 // In which third of 256 a byte lies: floor(3 byte / 256).
