@@ -13,16 +13,25 @@ struct TQ1_0 {
   static_assert(sizeof(Block) == 54);
 
   static inline void decode(const Block& block, int first_column, std::uint8_t* codes) {
-    for (int i = 0; i < kGroupColumns; ++i) codes[i] = code_of(block, first_column + i);
+    for (int i = 0; i < kGroupColumns;) {
+      const int column = first_column + i;
+      if (column < 160) {
+        i += decode_run<32>(block.fives, column / 32, codes + i);
+      } else if (column < 240) {
+        i += decode_run<16>(block.fives + 32, (column - 160) / 16, codes + i);
+      } else {
+        i += decode_run<4>(block.fours, (column - 240) / 4, codes + i);
+      }
+    }
   }
   static inline void put_scales(const Block& block, int index, int lane, std::uint8_t* const parts[]) {
     Scales::put(parts, index, lane, block.scale);
   }
 
  private:
-  static inline std::uint8_t code_of(const Block& block, int column) {
-    if (column < 160) return get_trit(block.fives[column % 32], column / 32);
-    if (column < 240) return get_trit(block.fives[32 + column % 16], (column - 160) / 16);
-    return get_trit(block.fours[column % 4], (column - 240) / 4);
+  template <int kColumns>
+  static inline int decode_run(const std::uint8_t* bytes, int digit, std::uint8_t* codes) {
+    for (int i = 0; i < kColumns; ++i) codes[i] = kTrits.digits[digit][bytes[i]];
+    return kColumns;
   }
 };

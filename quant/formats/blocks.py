@@ -1,11 +1,11 @@
-"""How blocks of ggml hold small codes, and the values that some of them stand for."""
+"""How blocks of ggml hold small codes, and the values that they stand for."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..format import U8
+from ..format import F32, U8, Quantized
 
 # The 16 values of iq4_nl and iq4_xs, and twice those of mxfp4.
 UNEVEN_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
@@ -28,3 +28,10 @@ def trits(byte: U8, digits: int) -> U8:
     rests = byte[..., None, :] * powers[:, None]  # modulo 256
     found: NDArray[np.uint8] = ((rests.astype(np.uint16) * 3) >> 8).astype(np.uint8)
     return found
+
+
+def dequantize_ternary(matrix: Quantized) -> F32:
+    """d * (q - 1), float32 [rows, cols]; d float16 [rows, cols / 256]."""
+    (d,) = matrix.scales
+    result: F32 = np.repeat(d.astype(np.float32), 256, axis=1) * (matrix.codes.astype(np.float32) - np.float32(1))
+    return result

@@ -18,8 +18,7 @@ import numpy as np
 
 from ..format import F32, U8, FormatSpec, PartSpec, Quantized, register
 from ..layout import from_quads, num_groups, num_strips, pack_scales, to_quads, unpack_scales
-from .blocks import trits
-from .tq2_0 import dequantize_ternary
+from .blocks import dequantize_ternary, trits
 
 
 @register

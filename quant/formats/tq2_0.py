@@ -11,7 +11,7 @@ import numpy as np
 
 from ..format import F32, U8, FormatSpec, PartSpec, Quantized, register
 from ..layout import from_quads, num_groups, num_strips, pack_bits, pack_scales, to_quads, unpack_bits, unpack_scales
-from .blocks import pairs_of_128
+from .blocks import dequantize_ternary, pairs_of_128
 
 
 @register
@@ -42,10 +42,3 @@ class TQ2_0:
 
     def dequantize(self, matrix: Quantized) -> F32:
         return dequantize_ternary(matrix)
-
-
-def dequantize_ternary(matrix: Quantized) -> F32:
-    """d * (q - 1), float32 [rows, cols]."""
-    (d,) = matrix.scales
-    result: F32 = np.repeat(d.astype(np.float32), 256, axis=1) * (matrix.codes.astype(np.float32) - np.float32(1))
-    return result

@@ -13,6 +13,7 @@ _GGUF_TYPES = {
     "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "q2_k": 10, "q3_k": 11, "q4_k": 12,
     "q5_k": 13, "q6_k": 14, "iq2_xxs": 16, "iq4_nl": 20, "iq4_xs": 23, "tq1_0": 34, "tq2_0": 35, "mxfp4": 39,
 }  # fmt: skip
+GGML_BLOCKS = [name for name in _GGUF_TYPES if name not in ("f32", "f16", "iq2_xxs")]
 GGUF_NAMES = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -117,6 +118,8 @@ def blocks(kind: str, x: np.ndarray) -> np.ndarray:
     }[kind]
     rng = np.random.default_rng(x.size)
     raw = rng.integers(0, 256, (len(x), x.shape[1] // columns, size), dtype=np.uint8)
+    if kind == "mxfp4":
+        raw[:, :, 0] = 118  # 2^(118 - 127)
     for place in places:
         raw[:, :, place : place + 2] = np.array([1e-3], np.float16).view(np.uint8)
     return raw.reshape(len(x), -1)

@@ -14,16 +14,11 @@ from edgert.loader import open_model
 from edgert.quant import format as formats
 from edgert.quant.quantizers import quantizer
 
-from .gguf_files import GGUF_METADATA
+from .gguf_files import GGML_BLOCKS, GGUF_METADATA
 from .test_convert import stored, values
 
-GGML = [
-    "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4",
-    "tq1_0", "tq2_0",
-]  # fmt: skip
 
-
-@pytest.mark.parametrize("kind", ["f32", "f16", *GGML])
+@pytest.mark.parametrize("kind", ["f32", "f16", *GGML_BLOCKS])
 def test_blocks_are_taken_over_in_hugging_face_order(make_gguf, tmp_path, kind):
     path, raws = make_gguf(kind)
     convert(path, tmp_path / "out", quant="keep")

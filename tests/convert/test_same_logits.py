@@ -12,6 +12,7 @@ from edgert.convert import convert
 from edgert.quant import format as formats
 
 from .conftest import GGUF_CONFIG, LLAMA, MOE, llama_shapes, safetensors_file
+from .gguf_files import GGML_BLOCKS
 
 TOKENS = [1, 17, 250, 3, 99, 42, 7, 7, 123]
 
@@ -29,9 +30,7 @@ def test_floats_give_the_same_bits(make_folder, tmp_path, config, dtype):
     assert np.array_equal(logits(source.path), logits(tmp_path / "out"))
 
 
-@pytest.mark.parametrize(
-    "kind", ["f16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"]
-)
+@pytest.mark.parametrize("kind", ["f16", *GGML_BLOCKS])
 def test_blocks_of_a_gguf_file_give_the_same_bits(make_gguf, tmp_path, kind):
     path, _ = make_gguf(kind)
     convert(path, tmp_path / "out", quant="keep")

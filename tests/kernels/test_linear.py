@@ -99,6 +99,25 @@ def test_products_of_dequantised_rows(
         assert np.all(np.abs(product("scalar", weight, x) - inputs @ values.T) <= bound), (rows, cols)
 
 
+def test_ternary_codes_mean_the_same_in_both_formats(isa: str, rng: np.random.Generator, equal_bits: Callable) -> None:
+    """A byte of five codes and fields of two bits: the same sums, and so the same bits."""
+    from edgert.quant import format as formats
+    from edgert.quant.format import Quantized
+
+    rows, cols = 37, 1280
+    matrix = Quantized(
+        rng.integers(0, 3, (rows, cols), dtype=np.uint8),
+        (rng.standard_normal((rows, cols // 256)).astype(np.float16),),
+    )
+    for tokens in (1, 4):
+        x = rng.standard_normal((tokens, cols)).astype(np.float32)
+        five, two = (
+            np.asarray(_core.linear(isa, name, rows, cols, formats.get(name).pack(matrix), x))
+            for name in ("tq1_0", "tq2_0")
+        )
+        assert equal_bits(five, two), tokens
+
+
 def test_non_finite_inputs_stay_visible(
     isa: str, weight_format: str, rng: np.random.Generator, weights: Callable, product: Callable
 ) -> None:

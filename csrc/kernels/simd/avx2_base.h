@@ -149,6 +149,8 @@ static inline Bytes or_bytes(Bytes a, Bytes b) {
 static inline Bytes add_bytes(Bytes a, Bytes b) {
   return {_mm256_add_epi8(a.low, b.low), _mm256_add_epi8(a.high, b.high)};
 }
+constexpr int kByteOffset = 0;
+static inline Bytes whole_bytes(Bytes a) { return a; }
 static inline __m256i thirds(__m256i a) {
   const __m256i one = _mm256_set1_epi8(1);
   const __m256i beyond_first = _mm256_min_epu8(_mm256_subs_epu8(a, _mm256_set1_epi8(85)), one);

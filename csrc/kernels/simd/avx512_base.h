@@ -105,6 +105,8 @@ static inline Bytes take(Bytes a) {
 }
 static inline Bytes or_bytes(Bytes a, Bytes b) { return _mm512_or_si512(a, b); }
 static inline Bytes add_bytes(Bytes a, Bytes b) { return _mm512_add_epi8(a, b); }
+constexpr int kByteOffset = 0;
+static inline Bytes whole_bytes(Bytes a) { return a; }
 static inline Bytes thirds(Bytes a) {
   const __m512i second = _mm512_maskz_set1_epi8(_mm512_cmpgt_epu8_mask(a, _mm512_set1_epi8(85)), 1);
   return _mm512_mask_set1_epi8(second, _mm512_cmpgt_epu8_mask(a, _mm512_set1_epi8(static_cast<char>(170))), 2);

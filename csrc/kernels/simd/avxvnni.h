@@ -2,7 +2,7 @@
 #include "kernels/simd/avx2_base.h"
 
 using DotSum = i32x16;
-constexpr int kDotCapacity = 1 << 20, kLargestCode = 255;
+constexpr int kDotCapacity = 1 << 20;
 constexpr int kFieldDown[4] = {0, 0, 0, 0}, kPlaneDown[8] = {0, 0, 0, 0, 4, 4, 4, 4}, kNibbleDown = 0;
 
 // One instruction with two encodings: tests on a processor that has it in AVX-512 alone use that one.

@@ -126,6 +126,8 @@ static inline Bytes take(Bytes a) {
 }
 static inline Bytes or_bytes(Bytes a, Bytes b) { EDGERT_EACH(Bytes, vorrq_u8(a.q[i], b.q[i])); }
 static inline Bytes add_bytes(Bytes a, Bytes b) { EDGERT_EACH(Bytes, vaddq_u8(a.q[i], b.q[i])); }
+constexpr int kByteOffset = 128;
+static inline Bytes whole_bytes(Bytes a) { EDGERT_EACH(Bytes, veorq_u8(a.q[i], vdupq_n_u8(0x80))); }
 static inline Bytes thirds(Bytes a) {
   EDGERT_EACH(Bytes, vshrq_n_u8(vhaddq_u8(a.q[i], vshrq_n_u8(a.q[i], 1)), 6));  // from floor(3 a / 4)
 }

@@ -199,6 +199,10 @@ static inline Bytes add_bytes(Bytes a, Bytes b) {
   EDGERT_BYTES a.v[i] = static_cast<std::uint8_t>(a.v[i] + b.v[i]);
   return a;
 }
+// A dot takes codes below 128, and what kFieldDown and kPlaneDown leave. whole_bytes puts any byte into the form that
+// it takes: less kByteOffset, 0 or 128.
+constexpr int kByteOffset = 0;
+static inline Bytes whole_bytes(Bytes a) { return a; }
 // In which third of 256 a byte lies: floor(3 byte / 256).
 static inline Bytes thirds(Bytes a) {
   EDGERT_BYTES a.v[i] = static_cast<std::uint8_t>((3 * a.v[i]) >> 8);
@@ -247,11 +251,10 @@ static inline i32x16 sum_lut(LutSum a) {
 }
 
 // ---- dot products of a vector of codes with one quad of activations (4 bytes, the same for every row)
-// DotSum adds up products before they are widened to 32 bits: code x quads must not exceed kDotCapacity, and no code
-// kLargestCode.
+// DotSum adds up products before they are widened to 32 bits: code x quads must not exceed kDotCapacity.
 // kFieldDown, kPlaneDown, kNibbleDown: how far a piece is shifted down before it is masked and multiplied.
 using DotSum = i32x16;
-constexpr int kDotCapacity = 1 << 20, kLargestCode = 255;
+constexpr int kDotCapacity = 1 << 20;
 constexpr int kFieldDown[4] = {0, 2, 4, 6}, kPlaneDown[8] = {0, 1, 2, 3, 4, 5, 6, 7}, kNibbleDown = 4;
 
 static inline DotSum no_sum() { return splat_int(0); }
