@@ -41,6 +41,7 @@ def load(
     batch_tokens: int | None = None,
     kv_format: Literal["f16", "f32"] = "f16",
     cache_prompts: int = 4,
+    bits: int | None = None,
     progress: Progress | None = None,
 ) -> LLM:
     """Opens a model: a GGUF file, a Hugging Face folder, a folder of ours; None: the small one that comes along.
@@ -48,7 +49,8 @@ def load(
     threads: default one for each physical core. context: most tokens of prompt and answer together; default the
     smaller of the model's and what fits the free memory. batch_tokens: most tokens of a step (default 512). Neither
     threads nor batch_tokens change an answer. kv_format: "f16" or "f32". cache_prompts: conversations whose keys and
-    values are kept for their next turn. progress(done_bytes, total_bytes) is called while weights are read.
+    values are kept for their next turn. bits: each weight of a folder in c4, c3 or p3 to p7 is read at so many bits,
+    which is smaller, faster and lossy. progress(done_bytes, total_bytes) is called while weights are read.
 
     Raises ModelNotFoundError, FileFormatError, UnsupportedModelError, UnsupportedFormatError, ConfigError,
     TokenizerError, OutOfMemoryError, DeviceError or UsageError, all of them EdgertError.
@@ -63,6 +65,7 @@ def load(
         batch_tokens=batch_tokens,
         kv_format=kv_format,
         cache_prompts=cache_prompts,
+        bits=bits,
     )
     opened = open_engine(DEFAULT_MODEL if path is None else Path(path), options, progress)
     return LLM(opened, load_s=time.perf_counter() - started_s)

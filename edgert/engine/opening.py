@@ -15,6 +15,7 @@ from edgert.engine.kv_plan import KV_BYTES, page_bytes, plan_kv
 from edgert.engine.params import check_integer
 from edgert.errors import ConfigError, OutOfMemoryError, UsageError
 from edgert.loader import Model, load_weights, open_model
+from edgert.loader.views import check_bits
 
 Progress = Callable[[int, int], None]
 DEFAULT_BATCH_TOKENS = 512
@@ -32,6 +33,7 @@ class LoadOptions:
     batch_tokens: int | None = None
     kv_format: str = "f16"
     cache_prompts: int = 4
+    bits: int | None = None
 
     def __post_init__(self) -> None:
         for name, value, high in (
@@ -42,6 +44,8 @@ class LoadOptions:
             if value is not None:
                 check_integer(name, value, 1, high)
         check_integer("cache_prompts", self.cache_prompts, 0)
+        if self.bits is not None:
+            check_bits(self.bits)
         if self.kv_format not in KV_BYTES:
             raise UsageError(f"kv_format: found {self.kv_format!r}, expected one of: {', '.join(KV_BYTES)}")
 
@@ -67,7 +71,7 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
     """Opens the model and reads its weights; progress(done_bytes, total_bytes)."""
     isa = select_isa()
     threads = options.threads or default_threads()
-    model = open_model(path)
+    model = open_model(path, bits=options.bits)
     text = tokenizer.load(model.checkpoint)
     store = _core.WeightStore()
     load_weights(model, store, threads=threads, progress=progress)
