@@ -64,7 +64,7 @@ interrupt:
 	  $(PYTHON) -m pytest -q -rs tests/convert/test_interrupted.py
 
 bench:
-	$(PYTHON) benchmarks/decode_bandwidth.py
+	$(PYTHON) benchmarks/decode.py llama-1b/p4
 
 clean:
 	rm -rf build edgert/_core*.so

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['CapacityError', 'CoreError', 'NonFiniteError', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'format_names', 'gelu_mul', 'isa_levels', 'kernels_in_use', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
+__all__: list[str] = ['CapacityError', 'CoreError', 'NonFiniteError', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
 class CoreError(RuntimeError):
     pass
 class CapacityError(CoreError):
@@ -27,9 +27,17 @@ class WeightStore:
         """
         Opens a file; returns its index.
         """
+    def finish_loading(self, progress: collections.abc.Callable[[int, int], None] | None = None) -> None:
+        """
+        Waits until all are read; progress(done_bytes, total_bytes).
+        """
     def load(self, threads: int, progress: collections.abc.Callable[[int, int], None] | None = None) -> None:
         """
-        Reads every weight; progress(done_bytes, total_bytes).
+        start_loading and finish_loading.
+        """
+    def start_loading(self, threads: int) -> None:
+        """
+        Begins to read every weight, on threads of its own.
         """
     @property
     def num_weights(self) -> int:
@@ -47,8 +55,10 @@ class Runtime:
     """
     Runs steps of a model; one caller at a time.
     """
-    def __init__(self, graph: dict[str, typing.Any], store: WeightStore, *, isa: str, threads: int, batch_tokens: int, context: int, kv_format: str, kv_budget_bytes: int) -> None:
-        ...
+    def __init__(self, graph: dict[str, typing.Any], store: WeightStore, *, isa: str, threads: int, batch_tokens: int, context: int, kv_format: str, kv_budget_bytes: int, kernel: str = '', known_kernels: collections.abc.Sequence[tuple[str, int, int, int, str]] = [], timing_budget_s: float = 0.0) -> None:
+        """
+        kernel: a name of kernel_names, taken wherever it can be. known_kernels: (format, rows, cols, most tokens, kernel) of earlier runs; what is missing is timed, up to timing_budget_s.
+        """
     def can_reserve(self, appends: collections.abc.Sequence[tuple[int, int]]) -> bool:
         """
         appends: (sequence, number of tokens).
@@ -63,9 +73,17 @@ class Runtime:
         ...
     def rewind(self, sequence: int, length: int) -> None:
         ...
+    def start_profile(self) -> None:
+        """
+        From now on steps are timed.
+        """
     def step(self, spans: collections.abc.Sequence[Span]) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
         """
         Appends the spans and returns float32 logits [rows, vocab], valid until the next step.
+        """
+    def stop_profile(self) -> dict[str, typing.Any]:
+        """
+        num_runs, starting_s, and steps: (kind, weight, format, rows, cols, working_s, waiting_s) in plan order; seconds of thread 0 since start_profile.
         """
     @property
     def activation_bytes(self) -> int:
@@ -73,6 +91,11 @@ class Runtime:
     @property
     def batch_tokens(self) -> int:
         ...
+    @property
+    def kernels(self) -> list[tuple[tuple[str, int, int, int, str], dict[str, float]]]:
+        """
+        What was chosen: (an element for known_kernels, seconds by candidate if timed now).
+        """
     @property
     def kv_bytes(self) -> int:
         ...
@@ -104,9 +127,9 @@ def add(isa: str, a: numpy.typing.NDArray[numpy.float32], b: numpy.typing.NDArra
     ...
 def add_scaled(isa: str, factor: float, x: numpy.typing.NDArray[numpy.float32], y: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
     ...
-def attention(isa: str, q: numpy.typing.NDArray[numpy.float32], k: numpy.typing.NDArray[numpy.float32], v: numpy.typing.NDArray[numpy.float32], mask: numpy.typing.NDArray[numpy.bool], scale: float, soft_cap: float, kv_format: str) -> tuple[typing.Any, ...]:
+def attention(isa: str, q: numpy.typing.NDArray[numpy.float32], k: numpy.typing.NDArray[numpy.float32], v: numpy.typing.NDArray[numpy.float32], mask: numpy.typing.NDArray[numpy.bool], scale: float, soft_cap: float, kv_format: str, by_parts: bool = False) -> tuple[typing.Any, ...]:
     """
-    (out [rows, head_dim], log_sum_exp [rows]).
+    (out [rows, head_dim], log_sum_exp [rows]). by_parts: each page by itself, then merged.
     """
 def best_isa() -> str:
     """
@@ -122,6 +145,10 @@ def disk_read_rate(path: str, num_bytes: int, chunk_bytes: int = 262144) -> tupl
     """
     (bytes/s, whether the page cache was bypassed).
     """
+def fma_peak(threads: int, repeats: int = 5) -> float:
+    """
+    Median rate of float32 multiply-adds in registers, 1/s.
+    """
 def format_names() -> list[str]:
     """
     Names of the weight formats that the core computes with.
@@ -132,9 +159,25 @@ def isa_levels() -> list[tuple[str, bool, bool]]:
     """
     (name, is_built, is_supported) of each level, ascending.
     """
+def judge_passes(passes: collections.abc.Sequence[collections.abc.Sequence[float]]) -> tuple[int, bool]:
+    """
+    (index of the candidate to choose, whether to keep that): from seconds by candidate and pass.
+    """
+def kernel_names(isa: str) -> list[str]:
+    """
+    Kernels of products that compete at a level: its own by their names, those of lower levels as LEVEL/NAME.
+    """
 def kernels_in_use(isa: str) -> dict[str, typing.Any]:
     """
     Format name -> kernel table at a level.
+    """
+def kv_format_names() -> list[str]:
+    """
+    Names of the formats that the KV cache may have.
+    """
+def kv_page_bytes(format: str, head_dim: int) -> int:
+    """
+    Bytes that the keys and values of one KV head take in a page of 64 positions.
     """
 def linear(isa: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.uint8]], x: numpy.typing.NDArray[numpy.float32], bias: typing.Annotated[numpy.typing.ArrayLike, numpy.float32] | None = None) -> numpy.typing.NDArray[numpy.float32]:
     """

@@ -68,7 +68,7 @@ class ConvertError(EdgertError):
 
 
 class DeviceError(EdgertError):
-    """The CPU, or what EDGERT_ISA asks of it, cannot be used."""
+    """The CPU, or what EDGERT_ISA or EDGERT_KERNEL ask of it, cannot be used."""
 
 
 class ConversationError(EdgertError):

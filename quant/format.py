@@ -52,6 +52,11 @@ class FormatSpec:
             return 8.0 * self.element_bytes
         return sum(8.0 * p.cell_bytes / (16 * 64 * p.cell_groups) for p in self.parts if p.cell_groups != WHOLE_TENSOR)
 
+    @property
+    def published_bits(self) -> float:
+        """Bits of a weight as the format is published, the measure of rates: of ggml's formats those of a block."""
+        return 8.0 * self.block_bytes / self.block_columns if self.block_columns else self.bits
+
 
 @dataclass(frozen=True, slots=True)
 class Quantized:

@@ -1,8 +1,11 @@
 """Decides which edgert the tests see: the tree where it was built in place (make dev), else the installed package."""
 
+import atexit
 import importlib.util
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,6 +24,11 @@ else:
     # `python -m` and `python -c` put the working folder first: the clone, which has no _core, must not be that one,
     # for us and for the processes that tests start.
     sys.path[:] = [entry for entry in sys.path if not _is_root(entry)]
+
+
+# What tests measure says nothing about a quiet machine: their choices of kernels go nowhere near the user's.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="edgert-test-cache-")
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 
 def pytest_sessionstart() -> None:

@@ -23,7 +23,9 @@ capitals. An option that is given goes before its variable, and a MODEL that is 
 `EDGERT_MODEL`. A switch is `1` or `0`; an empty variable counts as unset; an option that may be repeated takes one
 value from each line. A wrong value is an error that names the variable.
 
-`EDGERT_ISA` caps the instruction set (`scalar`, `avx2`, `avx512`, ...).
+`EDGERT_ISA` caps the instruction set (`scalar`, `avx2`, `avx512`, ...). `EDGERT_KERNEL` forces one family of kernels
+(`dot`, `avx2/dot`, ...; a wrong name is answered with the list); a product that the family cannot do takes its first
+kernel. Neither changes a bit of an answer.
 
 ## Exit codes
 

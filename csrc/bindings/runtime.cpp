@@ -89,21 +89,41 @@ Graph graph_from_dict(const py::dict& args, const WeightStore& store) {
   return graph;
 }
 
+// (format, rows, cols, most tokens of the class, kernel)
+using KernelChoice = std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t, std::string>;
+using KernelPick = std::tuple<KernelChoice, std::map<std::string, double>>;
+
+LinearChoiceOptions choice_options(const std::string& forced, const std::vector<KernelChoice>& known, double budget_s) {
+  LinearChoiceOptions options{.forced = forced, .known = {}, .budget_s = budget_s};
+  for (const auto& [format_name, rows, cols, tokens, kernel] : known) {
+    Format format;
+    if (format_from_name(format_name.c_str(), format)) options.known[{format, rows, cols, tokens}] = kernel;
+  }
+  return options;
+}
+
+std::vector<KernelPick> kernels(const Runtime& runtime) {
+  std::vector<KernelPick> picks;
+  for (const LinearPick& pick : runtime.linear_picks())
+    picks.emplace_back(KernelChoice{spec(pick.of.format).name, pick.of.rows, pick.of.cols, pick.of.tokens, pick.kernel},
+                       std::map<std::string, double>(pick.seconds.begin(), pick.seconds.end()));
+  return picks;
+}
+
 std::unique_ptr<Runtime> make_runtime(const py::dict& graph, std::shared_ptr<const WeightStore> store,
                                       const std::string& isa, std::int32_t threads, std::int32_t batch_tokens,
-                                      std::int32_t context, const std::string& kv_format,
-                                      std::int64_t kv_budget_bytes) {
+                                      std::int32_t context, const std::string& kv_format, std::int64_t kv_budget_bytes,
+                                      const std::string& kernel, const std::vector<KernelChoice>& known_kernels,
+                                      double timing_budget_s) {
   RuntimeOptions options{.kernels = kernel_table(isa.c_str()),
                          .num_threads = threads,
                          .batch_tokens = batch_tokens,
                          .context = context,
-                         .kv_format = KVFormat::f16,
-                         .kv_budget_bytes = kv_budget_bytes};
+                         .kv_format = kv_format_of(kv_format),
+                         .kv_budget_bytes = kv_budget_bytes,
+                         .choice = choice_options(kernel, known_kernels, timing_budget_s)};
   if (options.kernels == nullptr)
     throw std::invalid_argument("instruction set: found '" + isa + "', expected a supported level");
-  if (kv_format != "f16" && kv_format != "f32")
-    throw std::invalid_argument("kv_format: found '" + kv_format + "', expected f16 or f32");
-  if (kv_format == "f32") options.kv_format = KVFormat::f32;
   Graph g = graph_from_dict(graph, *store);
   const py::gil_scoped_release release;
   return std::make_unique<Runtime>(std::move(g), std::move(store), options);
@@ -162,6 +182,25 @@ py::array step(Runtime& runtime, const std::vector<const PySpan*>& py_spans) {
   return out;
 }
 
+// Everything that stop_profile's docstring says, as plain values.
+py::dict stop_profile(Runtime& runtime) {
+  const Profile profile = runtime.stop_profile();
+  const WeightStore& store = runtime.store();
+  py::list steps;
+  for (const StepTime& time : profile.steps) {
+    const std::string weight = time.weight < 0 ? std::string() : store.name(time.weight);
+    const WeightView view = time.weight < 0 ? WeightView{} : store.describe(time.weight);
+    const char* format = time.weight < 0 ? "" : spec(view.format).name;
+    steps.append(py::make_tuple(step_kind_name(time.kind), weight, format, view.rows, view.cols, time.working_s,
+                                time.waiting_s));
+  }
+  py::dict out;
+  out["num_runs"] = profile.num_runs;
+  out["starting_s"] = profile.starting_s;
+  out["steps"] = steps;
+  return out;
+}
+
 SequenceId checked(const KVStore& kv, SequenceId sequence) {
   if (kv.is_open(sequence)) return sequence;
   throw std::invalid_argument("sequence: found " + std::to_string(sequence) + ", expected an open one");
@@ -192,9 +231,16 @@ void init_runtime(py::module_& m) {
   py::class_<Runtime>(m, "Runtime", "Runs steps of a model; one caller at a time.")
       .def(py::init(&make_runtime), py::arg("graph"), py::arg("store"), py::kw_only(), py::arg("isa"),
            py::arg("threads"), py::arg("batch_tokens"), py::arg("context"), py::arg("kv_format"),
-           py::arg("kv_budget_bytes"))
+           py::arg("kv_budget_bytes"), py::arg("kernel") = "", py::arg("known_kernels") = std::vector<KernelChoice>{},
+           py::arg("timing_budget_s") = 0.0,
+           "kernel: a name of kernel_names, taken wherever it can be. known_kernels: (format, rows, cols, most tokens, "
+           "kernel) of earlier runs; what is missing is timed, up to timing_budget_s.")
       .def("step", &step, py::arg("spans"),
            "Appends the spans and returns float32 logits [rows, vocab], valid until the next step.")
+      .def("start_profile", &Runtime::start_profile, "From now on steps are timed.")
+      .def("stop_profile", &stop_profile,
+           "num_runs, starting_s, and steps: (kind, weight, format, rows, cols, working_s, waiting_s) in plan order; "
+           "seconds of thread 0 since start_profile.")
       .def("open_sequence", [](Runtime& r) { return r.kv().open(); })
       .def(
           "fork", [](Runtime& r, SequenceId s) { return r.kv().fork(checked(r.kv(), s)); }, py::arg("sequence"))
@@ -208,6 +254,8 @@ void init_runtime(py::module_& m) {
       .def_property_readonly("kv_bytes", [](const Runtime& r) { return r.kv().used_bytes(); })
       .def_property_readonly("kv_page_bytes", [](const Runtime& r) { return r.kv().page_bytes(); })
       .def_property_readonly("activation_bytes", &Runtime::activation_bytes)
+      .def_property_readonly("kernels", &kernels,
+                             "What was chosen: (an element for known_kernels, seconds by candidate if timed now).")
       .def_property_readonly("vocab_size", &Runtime::vocab_size)
       .def_property_readonly("batch_tokens", &Runtime::batch_tokens);
 }

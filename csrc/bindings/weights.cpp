@@ -31,10 +31,6 @@ WeightId add(WeightStore& store, const std::string& name, const std::string& for
   return store.add(request);
 }
 
-void load(WeightStore& store, int threads, const std::function<void(std::int64_t, std::int64_t)>& progress) {
-  store.load(threads, progress);
-}
-
 }  // namespace
 
 void init_weights(py::module_& m) {
@@ -45,10 +41,13 @@ void init_weights(py::module_& m) {
            py::kw_only(), py::arg("is_packed") = false, py::arg("unpermute_heads") = 0, py::arg("scale_exponent") = 0,
            "parts: (file, offset, length). cols = 0: a vector. is_packed: the parts of the format lie in the file, "
            "not rows. unpermute_heads: rows of a GGUF file in RoPE pairs are put back. scale_exponent: scales are "
-           "multiplied "
-           "by 2 to this power.")
-      .def("load", &load, py::arg("threads"), py::arg("progress") = nullptr, py::call_guard<py::gil_scoped_release>(),
-           "Reads every weight; progress(done_bytes, total_bytes).")
+           "multiplied by 2 to this power.")
+      .def("start_loading", &WeightStore::start_loading, py::arg("threads"), py::call_guard<py::gil_scoped_release>(),
+           "Begins to read every weight, on threads of its own.")
+      .def("finish_loading", &WeightStore::finish_loading, py::arg("progress") = nullptr,
+           py::call_guard<py::gil_scoped_release>(), "Waits until all are read; progress(done_bytes, total_bytes).")
+      .def("load", &WeightStore::load, py::arg("threads"), py::arg("progress") = nullptr,
+           py::call_guard<py::gil_scoped_release>(), "start_loading and finish_loading.")
       .def_property_readonly("resident_bytes", &WeightStore::resident_bytes)
       .def_property_readonly("num_weights", &WeightStore::num_weights);
 }

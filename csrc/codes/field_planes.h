@@ -123,24 +123,16 @@ static inline void unpack_pieces(Bytes v, Bytes* quads) {
   quads[3] = take<6 - kUp, 3 << kUp>(v);
 }
 
-// The eight bits of a plane vector.
-static inline void unpack_plane(Bytes v, Bytes* quads) {
-  quads[0] = take<0, 1>(v);
-  quads[1] = take<1, 1>(v);
-  quads[2] = take<2, 1>(v);
-  quads[3] = take<3, 1>(v);
-  quads[4] = take<4, 1>(v);
-  quads[5] = take<5, 1>(v);
-  quads[6] = take<6, 1>(v);
-  quads[7] = take<7, 1>(v);
-}
-
 // One plane vector becomes bit 0 of eight quads.
 static inline void append_plane(Bytes v, Bytes* quads) {
-  Bytes bits[8];
-  unpack_plane(v, bits);
-  EDGERT_UNROLL
-  for (int i = 0; i < 8; ++i) quads[i] = or_bytes(quads[i], bits[i]);
+  quads[0] = or_bytes(quads[0], take<0, 1>(v));
+  quads[1] = or_bytes(quads[1], take<1, 1>(v));
+  quads[2] = or_bytes(quads[2], take<2, 1>(v));
+  quads[3] = or_bytes(quads[3], take<3, 1>(v));
+  quads[4] = or_bytes(quads[4], take<4, 1>(v));
+  quads[5] = or_bytes(quads[5], take<5, 1>(v));
+  quads[6] = or_bytes(quads[6], take<6, 1>(v));
+  quads[7] = or_bytes(quads[7], take<7, 1>(v));
 }
 
 // Two plane vectors become bits kUp + 1 and kUp of eight quads.

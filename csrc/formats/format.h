@@ -26,6 +26,11 @@ enum class Format : std::uint8_t {
   q4_k,
   q5_k,
   q6_k,
+  iq4_nl,
+  iq4_xs,
+  mxfp4,
+  tq1_0,
+  tq2_0,
   p1,
   p2,
   p3,
@@ -38,7 +43,7 @@ enum class Format : std::uint8_t {
   c3,
   c4
 };
-inline constexpr int kNumFormats = 24;
+inline constexpr int kNumFormats = 29;
 
 // A weight matrix as the kernels read it. Float formats: parts[0] is rows x cols, row by row, row_bytes apart.
 // Other formats: each part is contiguous for the whole tensor, strip after strip, group after group.
@@ -51,8 +56,8 @@ struct WeightView {
 };
 
 // Static description of a format. part_bytes[i]: bytes of part i for one strip and `part_groups[i]` groups
-// (4 for the super-scales of k-quants, else 1; kWholeTensor: the tensor has the part once). Part order is the order in
-// our files: a prefix is a coarser tensor.
+// (4 for scales of 256 columns and tq1_0's codes, else 1; kWholeTensor: the tensor has the part once). Part order is the
+// order in our files: a prefix is a coarser tensor.
 struct FormatSpec {
   const char* name;
   bool is_float;
@@ -62,7 +67,8 @@ struct FormatSpec {
                            // float formats
   int num_parts;
   std::array<const char*, kMaxParts>
-      part_names;  // "scale" "table" "sign" "field" "plane1" to "plane5" "nibble" "byte" "minimum" "subscale" "submin"
+      part_names;  // "scale" "table" "bits" "field" "plane1" to "plane5" "nibble" "byte" "trit" "minimum" "subscale"
+                   // "submin" "exponent"
   std::array<int, kMaxParts> part_bytes;
   std::array<int, kMaxParts> part_groups;
 };

@@ -94,7 +94,8 @@ void Executor::moe_linear(const Step& step, std::int32_t item, bool is_down) {
   const std::int32_t matrix = item / items.chunks % items.matrices, chunk = item % items.chunks;
   const std::int32_t tokens = first[expert + 1] - first[expert];
   const std::int32_t* slot_rows = ints(moe.slot_rows, 0);
-  const WeightPin weight(store_, node.weights[at(3 * expert + (is_down ? 2 : matrix))]);
+  const WeightId id = node.weights[at(3 * expert + (is_down ? 2 : matrix))];
+  const WeightPin weight(store_, id);
   const Format format = weight.view().format;
   LinearInput x = is_down ? linear_input(moe.gate, moe.act, format, tokens)
                           : linear_input(step.in[0], step.quantized, format, tokens);
@@ -104,14 +105,15 @@ void Executor::moe_linear(const Step& step, std::int32_t item, bool is_down) {
       x.codes += first[expert] * x.codes_stride;
       x.scales += first[expert] * x.group_stride * (kGroupColumns / spec(format).activation_columns);
       x.sums += first[expert] * x.group_stride;
+      if (x.tables != nullptr) x.tables += first[expert] * x.group_stride;
     }
   } else {
     x.vector_rows = slot_rows + first[expert];
   }
   const std::int32_t out = is_down ? moe.down : matrix == 0 ? moe.gate : moe.up;
   const LinearOutput y{.y = row(out, first[expert]), .stride = stride(out), .bias = nullptr};
-  linear_function(kernels_.linear[static_cast<int>(format)], tokens)(
-      weight.view(), x, y, chunk * kExpertStrips, std::min(weight.view().strips, (chunk + 1) * kExpertStrips));
+  choice_.function(id, x)(weight.view(), x, y, chunk * kExpertStrips,
+                          std::min(weight.view().strips, (chunk + 1) * kExpertStrips));
 }
 
 void Executor::moe_act(const Step& step, std::int32_t slot) {

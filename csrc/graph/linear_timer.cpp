@@ -1,6 +1,7 @@
 #include "graph/linear_timer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 
 #include "base/fp_env.h"
@@ -43,12 +44,17 @@ std::vector<double> time_linear(LinearFunction function, std::span<const WeightV
       work.close(run);
       work.open(run, weights.front().strips, chunk);
     }
-    const auto start = std::chrono::steady_clock::now();
-    run_on_threads(num_threads, [&](int) {
+    std::atomic<int> num_started{0};
+    std::chrono::duration<double> elapsed{};
+    run_on_threads(num_threads, [&](int thread) {
       const FloatEnvironment environment;
+      num_started.fetch_add(1);
+      int spins = 0;
+      while (num_started.load() < num_threads) spin_wait(spins);  // what it takes to start them is not counted
+      const auto start = std::chrono::steady_clock::now();
       for (std::size_t i = 0; i < weights.size(); ++i) take_chunks(function, weights[i], x, y, works[i], run);
+      if (thread == 0) elapsed = std::chrono::steady_clock::now() - start;
     });
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     seconds.push_back(elapsed.count() / static_cast<double>(weights.size()));
   }
   return seconds;

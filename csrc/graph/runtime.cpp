@@ -37,8 +37,8 @@ Runtime::Runtime(Graph graph, std::shared_ptr<const WeightStore> store, const Ru
   for (const Node& node : graph_.nodes)
     if (node.op == Op::embed) embedding_rows_ = store_->describe(node.weights[0]).rows;
   kv_ = std::make_unique<KVStore>(kv_specs(graph_), options.kv_format, options.kv_budget_bytes, options.context);
-  executor_ =
-      std::make_unique<Executor>(graph_, *store_, *kv_, *options.kernels, options.num_threads, options.batch_tokens);
+  executor_ = std::make_unique<Executor>(graph_, *store_, *kv_, *options.kernels, options.num_threads,
+                                         options.batch_tokens, options.choice);
 }
 
 bool Runtime::can_reserve(std::span<const std::pair<SequenceId, std::int32_t>> appends) const {

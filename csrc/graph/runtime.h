@@ -15,6 +15,7 @@ struct RuntimeOptions {
   std::int32_t context = 0;         // most positions of a sequence
   KVFormat kv_format = KVFormat::f16;
   std::int64_t kv_budget_bytes = 0;
+  LinearChoiceOptions choice = {};
 };
 
 // Rows of float32 logits. The next step overwrites them; `memory` keeps the address valid.
@@ -37,12 +38,18 @@ class Runtime {
   std::int32_t vocab_size() const { return graph_.vocab_size(); }
   std::int32_t batch_tokens() const { return options_.batch_tokens; }
   std::int64_t activation_bytes() const { return executor_->arena_bytes(); }
+  const std::vector<LinearPick>& linear_picks() const { return executor_->choice().picks(); }
 
   // Could these many tokens be appended to each of the sequences at once?
   bool can_reserve(std::span<const std::pair<SequenceId, std::int32_t>> appends) const;
   // Appends every span to its sequence and computes the logits asked for, span after span.
   // Throws std::invalid_argument (a span is malformed) or std::length_error (no pages left); nothing has changed then.
   Logits step(std::span<const Span> spans);
+
+  // Between the two, thread 0 notes what each step of the plan takes.
+  void start_profile() { executor_->start_profile(); }
+  Profile stop_profile() { return executor_->stop_profile(); }
+  const WeightStore& store() const { return *store_; }
 
  private:
   void check(const Span& span, std::int32_t num_tokens_before) const;

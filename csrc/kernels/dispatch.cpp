@@ -67,6 +67,7 @@ void fill_missing(KernelTable& t, const KernelTable& lower) {
     fill(t.dequantize_row[i], lower.dequantize_row[i]);
   }
   fill(t.quantize, lower.quantize);
+  fill(t.build_tables, lower.build_tables);
   fill(t.rms_norm, lower.rms_norm);
   fill(t.rope, lower.rope);
   fill(t.add, lower.add);
@@ -82,6 +83,9 @@ void fill_missing(KernelTable& t, const KernelTable& lower) {
   fill(t.store_k, lower.store_k);
   fill(t.store_v, lower.store_v);
   fill(t.attention, lower.attention);
+  fill(t.merge_attention, lower.merge_attention);
+  fill(t.read_memory, lower.read_memory);
+  fill(t.multiply_add, lower.multiply_add);
 }
 
 bool is_supported(const Level& level) { return !level.feature || cpu_features().*level.feature; }

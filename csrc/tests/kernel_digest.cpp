@@ -47,6 +47,10 @@ struct DigestWeight {
         parts.push_back(halves(format == Format::bf16 ? Format::p8 : Format::q8_0, num_bytes, integers));
       } else {
         parts.push_back(is_scale ? halves(format, num_bytes, integers) : integers.bytes(num_bytes));
+        // Powers of two from 2^-16 to 2^-1.
+        if (part == "exponent") {
+          for (std::uint8_t& exponent : parts.back()) exponent = 112 + exponent % 16;
+        }
       }
       starts[i] = parts.back().data();
     }
@@ -143,20 +147,24 @@ std::uint64_t attention_digest(const KernelTable& table, KVFormat format, int ro
     }
   }
   std::vector<float> out(q.size()), log_sums(static_cast<std::size_t>(rows));
-  const AttentionArrays arrays{.format = format,
-                               .rows = rows,
-                               .positions = kPositions,
-                               .head_dim = head_dim,
-                               .q = q.data(),
-                               .k = k.data(),
-                               .v = v.data(),
-                               .mask = mask.get(),
-                               .scale = 0.125f,
-                               .soft_cap = soft_cap};
-  run_attention(table, arrays, out.data(), log_sums.data());
+  AttentionArrays arrays{.format = format,
+                         .rows = rows,
+                         .positions = kPositions,
+                         .head_dim = head_dim,
+                         .q = q.data(),
+                         .k = k.data(),
+                         .v = v.data(),
+                         .mask = mask.get(),
+                         .scale = 0.125f,
+                         .soft_cap = soft_cap,
+                         .by_parts = false};
   DigestHash hash;
-  hash.add_floats(out.data(), rows * head_dim);
-  hash.add_floats(log_sums.data(), rows);
+  for (const bool by_parts : {false, true}) {
+    arrays.by_parts = by_parts;
+    run_attention(table, arrays, out.data(), log_sums.data());
+    hash.add_floats(out.data(), rows * head_dim);
+    hash.add_floats(log_sums.data(), rows);
+  }
   return hash.value();
 }
 
@@ -213,15 +221,15 @@ std::vector<DigestCase> kernel_digest_cases() {
   add_vector_cases(cases);
   cases.push_back({"rope", rope_digest});
   for (const int head_dim : {24, 64, 80, 128}) {
-    for (const int rows : {1, 3, 8}) {
-      const std::string name = "." + std::to_string(head_dim) + "." + std::to_string(rows);
+    for (const int rows : {1, 3, 8, 23}) {
       const float soft_cap = rows == 3 ? 20.0f : 0.0f;
-      cases.push_back({"attention.f32" + name, [=](const KernelTable& t) {
-                         return attention_digest(t, KVFormat::f32, rows, head_dim, soft_cap);
-                       }});
-      cases.push_back({"attention.f16" + name, [=](const KernelTable& t) {
-                         return attention_digest(t, KVFormat::f16, rows, head_dim, soft_cap);
-                       }});
+      for (int f = 0; f < kNumKVFormats; ++f) {
+        const std::string name =
+            std::string("attention.") + kKVFormatNames[f] + "." + std::to_string(head_dim) + "." + std::to_string(rows);
+        cases.push_back({name, [=](const KernelTable& t) {
+                           return attention_digest(t, static_cast<KVFormat>(f), rows, head_dim, soft_cap);
+                         }});
+      }
     }
   }
   return cases;

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <mutex>
 #include <numeric>
 #include <stdexcept>
 #include <string_view>
+#include <thread>
 
 #include "base/float16.h"
 #include "formats/pack.h"
@@ -20,6 +23,7 @@ constexpr std::int64_t kMaxElements = std::int64_t{1} << 48;  // far above any f
 constexpr std::int64_t kTaskBytes = std::int64_t{4} << 20;
 constexpr std::int64_t kPartAlignment = 64;
 constexpr std::int32_t kMaxScaleExponent = 5;  // a p7 at 2 bits
+constexpr std::chrono::milliseconds kProgressInterval{50};
 
 std::int64_t element_bytes(Format format) { return format == Format::f32 ? 4 : 2; }
 
@@ -65,6 +69,20 @@ struct WeightStore::ReadTask {
   std::int64_t num_bytes;
 };
 
+struct WeightStore::Reading {
+  std::vector<ReadTask> tasks;
+  std::atomic<std::size_t> next{0};
+  std::atomic<std::int64_t> done_bytes{0};
+  std::mutex mutex;
+  std::condition_variable changed;
+  int num_running = 0;       // guarded by mutex
+  std::exception_ptr error;  // guarded by mutex
+  std::vector<std::thread> threads;
+};
+
+WeightStore::WeightStore() = default;
+WeightStore::~WeightStore() { stop_reading(); }
+
 std::int32_t WeightStore::add_file(const std::string& path) {
   files_.emplace_back(path);
   return static_cast<std::int32_t>(files_.size()) - 1;
@@ -72,6 +90,7 @@ std::int32_t WeightStore::add_file(const std::string& path) {
 
 WeightId WeightStore::add(const WeightRequest& request) {
   const auto fail = [&](const std::string& what) { throw std::invalid_argument(request.name + ": " + what); };
+  if (reading_ != nullptr) fail("added while weights are read, expected before");
   if (ids_.count(request.name) != 0) fail("found twice, expected once");
   if (request.rows < 1 || request.rows >= kMaxDimension || request.cols < 0 || request.cols >= kMaxDimension)
     fail("found shape " + std::to_string(request.rows) + " x " + std::to_string(request.cols) +
@@ -215,38 +234,74 @@ void WeightStore::run_task(const ReadTask& task, std::vector<std::uint8_t>& scra
   }
 }
 
-void WeightStore::load(int num_threads, const std::function<void(std::int64_t, std::int64_t)>& progress) {
-  arena_ = Memory(static_cast<std::size_t>(place()));
-  const std::vector<ReadTask> tasks = split_into_tasks();
-  std::int64_t total = 0;
-  for (const ReadTask& task : tasks) total += task.num_bytes;
-  std::atomic<std::size_t> next{0};
-  std::atomic<std::int64_t> done{0};
-  std::exception_ptr error;
-  std::mutex error_mutex;
-  run_on_threads(num_threads, [&](int thread) {
-    std::vector<std::uint8_t> scratch;
-    try {
-      for (std::size_t i = next.fetch_add(1); i < tasks.size(); i = next.fetch_add(1)) {
-        run_task(tasks[i], scratch);
-        const std::int64_t so_far = done.fetch_add(tasks[i].num_bytes) + tasks[i].num_bytes;
-        if (thread == 0 && progress) progress(so_far, total);
-      }
-    } catch (...) {
-      next.store(tasks.size());
-      const std::lock_guard<std::mutex> lock(error_mutex);
-      error = std::current_exception();
+void WeightStore::read_tasks(Reading& reading) {
+  std::vector<std::uint8_t> scratch;
+  try {
+    for (std::size_t i = reading.next.fetch_add(1); i < reading.tasks.size(); i = reading.next.fetch_add(1)) {
+      run_task(reading.tasks[i], scratch);
+      reading.done_bytes.fetch_add(reading.tasks[i].num_bytes);
     }
-  });
-  if (error) {
-    arena_ = Memory();
-    std::rethrow_exception(error);
+  } catch (...) {
+    reading.next.store(reading.tasks.size());
+    const std::lock_guard<std::mutex> lock(reading.mutex);
+    reading.error = std::current_exception();
   }
+  const std::lock_guard<std::mutex> lock(reading.mutex);
+  --reading.num_running;
+  reading.changed.notify_all();
+}
+
+void WeightStore::start_loading(int num_threads) {
+  arena_ = Memory(static_cast<std::size_t>(place()));
+  reading_ = std::make_unique<Reading>();
+  reading_->tasks = split_into_tasks();
+  try {
+    for (int i = 0; i < num_threads; ++i) {
+      {
+        const std::lock_guard<std::mutex> lock(reading_->mutex);
+        ++reading_->num_running;
+      }
+      reading_->threads.emplace_back([this] { read_tasks(*reading_); });
+    }
+  } catch (...) {
+    stop_reading();
+    throw;
+  }
+}
+
+void WeightStore::finish_loading(const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  if (reading_ == nullptr) throw std::logic_error("weights: found no reading to finish, expected start_loading before");
+  Reading& reading = *reading_;
+  std::int64_t total = 0;
+  for (const ReadTask& task : reading.tasks) total += task.num_bytes;
+  try {
+    std::unique_lock<std::mutex> lock(reading.mutex);
+    while (!reading.changed.wait_for(lock, kProgressInterval, [&] { return reading.num_running == 0; })) {
+      if (!progress) continue;
+      lock.unlock();
+      progress(reading.done_bytes.load(), total);
+      lock.lock();
+    }
+    if (reading.error) std::rethrow_exception(reading.error);
+  } catch (...) {
+    stop_reading();
+    throw;
+  }
+  for (std::thread& thread : reading.threads) thread.join();
+  reading_.reset();
   for (Weight& weight : weights_)
     for (int p = 0; p < kMaxParts; ++p)
       weight.view.parts[static_cast<std::size_t>(p)] =
           arena_.data() + weight.arena_offsets[static_cast<std::size_t>(p)];
   if (progress) progress(total, total);
+}
+
+void WeightStore::stop_reading() {
+  if (reading_ == nullptr) return;
+  reading_->next.store(reading_->tasks.size());
+  for (std::thread& thread : reading_->threads) thread.join();
+  reading_.reset();
+  arena_ = Memory();
 }
 
 }  // namespace edgert

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -36,12 +37,27 @@ struct WeightRequest {
 
 class WeightStore {
  public:
+  WeightStore();
+  // Stops what still reads.
+  ~WeightStore();
+  WeightStore(const WeightStore&) = delete;
+  WeightStore& operator=(const WeightStore&) = delete;
+
   std::int32_t add_file(const std::string& path);
   // Checks the request against the open file. Throws std::invalid_argument or std::out_of_range, naming the tensor.
+  // REQUIRES: nothing is being read.
   WeightId add(const WeightRequest& request);
-  // Reads every weight that is not resident yet into one arena. progress(done, total) in bytes, from this thread.
-  // Throws what File::read throws, and std::bad_alloc; the store then holds no weight.
-  void load(int num_threads, const std::function<void(std::int64_t, std::int64_t)>& progress);
+  // Begins to read every weight into one arena, in the order in which they were added, on threads of its own: the
+  // caller goes on. Nothing can be added any more. Throws std::bad_alloc, or std::system_error without a thread.
+  void start_loading(int num_threads);
+  // Waits for it; progress(done, total) in bytes, from this thread, now and then and at the end. Throws what File::read
+  // throws, and what progress throws; the store then holds no weight.
+  void finish_loading(const std::function<void(std::int64_t, std::int64_t)>& progress);
+  // Both at once.
+  void load(int num_threads, const std::function<void(std::int64_t, std::int64_t)>& progress) {
+    start_loading(num_threads);
+    finish_loading(progress);
+  }
 
   // Returns -1 if no weight has that name.
   WeightId find(const std::string& name) const;
@@ -49,7 +65,8 @@ class WeightStore {
   std::int64_t resident_bytes() const { return static_cast<std::int64_t>(arena_.num_bytes()); }
   std::size_t num_weights() const { return weights_.size(); }
 
-  // REQUIRES: load has returned. Every weight is resident for good, so a pin is free; with a budget it will wait.
+  // REQUIRES: finish_loading has returned. Every weight is resident for good, so a pin is free; with a budget it will
+  // wait.
   const WeightView& pin(WeightId id) const { return weights_[static_cast<std::size_t>(id)].view; }
   void release(WeightId) const {}
   // Shape and format, without residency.
@@ -63,8 +80,13 @@ class WeightStore {
   };
   struct ReadTask;
 
+  // What the reading threads share.
+  struct Reading;
+
   std::int64_t place();
   std::vector<ReadTask> split_into_tasks() const;
+  void read_tasks(Reading& reading);
+  void stop_reading();
   void read_rows(const Weight& weight, std::int64_t first_row, std::int64_t num_rows,
                  std::vector<std::uint8_t>& scratch);
   void run_task(const ReadTask& task, std::vector<std::uint8_t>& scratch);
@@ -73,6 +95,7 @@ class WeightStore {
   std::vector<Weight> weights_;
   std::unordered_map<std::string, WeightId> ids_;
   Memory arena_;
+  std::unique_ptr<Reading> reading_;  // from start_loading to finish_loading
 };
 
 // Pins for the length of a scope.

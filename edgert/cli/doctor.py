@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgert.cli import options
-from edgert.cli.terminal import StatusLine
+from edgert.cli.terminal import StatusLine, notice
 
 if TYPE_CHECKING:
+    from edgert.device.kernels import KernelChoice
     from edgert.device.profile import DeviceProfile
 
 
@@ -23,14 +24,21 @@ def doctor(
             "--disk", metavar="PATH", help="Folder or file whose disk is measured. Default: the temporary folder."
         ),
     ] = None,
+    kernels: Annotated[
+        bool,
+        typer.Option("--kernels", help="Show which kernels were chosen on this CPU instead, and how fast each is."),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Show the CPU, memory and disk as edgert uses and measures them.
 
     \b
-    Example:
+    Examples:
       edgert doctor --disk .
+      edgert doctor --kernels
     """
+    if kernels:
+        return show_kernels(as_json=as_json)
     from edgert.device.profile import measure_device
 
     doing = ["looking at the machine"]
@@ -40,6 +48,42 @@ def doctor(
         print(json.dumps(asdict(profile)))
     else:
         print("\n".join(report(profile)))
+
+
+def show_kernels(*, as_json: bool) -> None:
+    """The choices that are kept for this CPU. Raises DeviceError for a wrong EDGERT_KERNEL or EDGERT_ISA."""
+    from edgert.device.isa import select_isa
+    from edgert.device.kernels import cache_file, read_choices, select_kernel
+
+    forced = select_kernel(select_isa())
+    path = cache_file()
+    choices = read_choices(path)
+    if as_json:
+        print(json.dumps({"file": str(path) if path else None, "choices": [asdict(choice) for choice in choices]}))
+        return
+    if forced:
+        notice(f"EDGERT_KERNEL forces {forced}: what was measured is not used")
+    if not choices:
+        notice(f"{path}: no kernels of this build were measured yet; run a model first")
+        return
+    print("\n".join(kernel_table(choices)))
+
+
+def kernel_table(choices: list[KernelChoice]) -> list[str]:
+    """One line for each choice, the fastest candidate first, in microseconds of one product."""
+    from edgert.device.kernels import token_class
+
+    lines = [
+        f"{'level':10} {'threads':>7} {'format':6} {'rows x cols':>14} {'tokens':>6}  kernel: microseconds of each"
+    ]
+    for choice in sorted(choices, key=lambda choice: choice.key):
+        times = sorted(choice.seconds.items(), key=lambda item: item[1])
+        lines.append(
+            f"{choice.isa:10} {choice.threads:7d} {choice.format:6} {f'{choice.rows} x {choice.cols}':>14} "
+            f"{token_class(choice.tokens):>6}  {choice.kernel}: "
+            + ", ".join(f"{name} {seconds * 1e6:.1f}" for name, seconds in times)
+        )
+    return lines
 
 
 def report(profile: DeviceProfile) -> list[str]:

@@ -86,6 +86,14 @@ Bits: TypeAlias = Annotated[
         help="Read a c4, c3 or p3 to p7 model at N bits a weight: smaller, faster and lossy. Default: all of them.",
     ),
 ]
+KVFormat: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--kv-format",
+        metavar="NAME",
+        help="How keys and values are kept: f32, f16, or q8_0 (half of f16; loses a little).",
+    ),
+]
 Stop: TypeAlias = Annotated[
     list[str] | None, typer.Option("--stop", metavar="TEXT", help="End the answer before this text; may be repeated.")
 ]

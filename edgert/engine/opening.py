@@ -8,13 +8,21 @@ from pathlib import Path
 
 from edgert import _core, tokenizer
 from edgert.device.isa import select_isa
+from edgert.device.kernels import (
+    TIMING_BUDGET_S,
+    KernelChoice,
+    add_choices,
+    cache_file,
+    read_choices,
+    select_kernel,
+)
 from edgert.device.memory import available_bytes
 from edgert.device.threads import default_threads
 from edgert.engine.engine import Engine
-from edgert.engine.kv_plan import KV_BYTES, page_bytes, plan_kv
+from edgert.engine.kv_plan import KV_FORMATS, page_bytes, plan_kv
 from edgert.engine.params import check_integer
 from edgert.errors import ConfigError, OutOfMemoryError, UsageError
-from edgert.loader import Model, load_weights, open_model
+from edgert.loader import Model, finish_loading, open_model, start_loading
 from edgert.loader.views import check_bits
 
 Progress = Callable[[int, int], None]
@@ -46,8 +54,8 @@ class LoadOptions:
         check_integer("cache_prompts", self.cache_prompts, 0)
         if self.bits is not None:
             check_bits(self.bits)
-        if self.kv_format not in KV_BYTES:
-            raise UsageError(f"kv_format: found {self.kv_format!r}, expected one of: {', '.join(KV_BYTES)}")
+        if self.kv_format not in KV_FORMATS:
+            raise UsageError(f"kv_format: found {self.kv_format!r}, expected one of: {', '.join(KV_FORMATS)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +78,13 @@ class OpenModel:
 def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> OpenModel:
     """Opens the model and reads its weights; progress(done_bytes, total_bytes)."""
     isa = select_isa()
+    kernel = select_kernel(isa)
     threads = options.threads or default_threads()
     model = open_model(path, bits=options.bits)
-    text = tokenizer.load(model.checkpoint)
     store = _core.WeightStore()
-    load_weights(model, store, threads=threads, progress=progress)
+    start_loading(model, store, threads=threads)
+    text = tokenizer.load(model.checkpoint)  # while the weights are read
+    finish_loading(model, store, progress)
     # Counted after the weights are in memory: what is left is for keys and values.
     plan = plan_kv(
         model_context=model.context_length,
@@ -83,6 +93,8 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
         available_bytes=available_bytes(),
     )
     batch_tokens = min(options.batch_tokens or DEFAULT_BATCH_TOKENS, plan.context)
+    choices_file = cache_file()
+    known = [choice for choice in read_choices(choices_file) if (choice.isa, choice.threads) == (isa, threads)]
     try:
         runtime = _core.Runtime(
             model.graph.compile_args(),
@@ -93,6 +105,9 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
             context=plan.context,
             kv_format=options.kv_format,
             kv_budget_bytes=plan.budget_bytes,
+            kernel=kernel,
+            known_kernels=[choice.as_known() for choice in known],
+            timing_budget_s=TIMING_BUDGET_S,
         )
     except MemoryError as error:
         raise OutOfMemoryError(
@@ -101,6 +116,8 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
         ) from error
     except _core.CoreError as error:
         raise ConfigError(f"{path}: the model cannot be run: {error}") from error
+    if timed := [KernelChoice.from_core(isa, threads, *pick) for pick in runtime.kernels if pick[1]]:
+        add_choices(choices_file, timed)
     return OpenModel(
         model=model,
         tokenizer=text,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -83,19 +84,15 @@ def open_model(path: str | os.PathLike[str], *, bits: int | None = None) -> Mode
     )
 
 
-def load_weights(
-    model: Model, store: _core.WeightStore, progress: Progress | None = None, *, threads: int | None = None
-) -> None:
-    """Adds every weight of the model to the store and reads them; progress(done, total) in bytes.
+def start_loading(model: Model, store: _core.WeightStore, *, threads: int | None = None) -> None:
+    """Adds every weight of the model to the store and begins to read them, in the order of their use.
 
     threads: that read and pack (None: one for each CPU).
 
     Raises FileFormatError if the core finds a range that is not in the file, OutOfMemoryError.
     """
-    from edgert import _core
-
     name = str(model.checkpoint.path)
-    try:
+    with _loading_errors(model, lambda: name):
         files = [store.add_file(str(path)) for path in model.checkpoint.real_files]
         for source in model.weights.values():
             name = f"{model.checkpoint.files[source.entry.file]}: {source.entry.name}"
@@ -110,14 +107,40 @@ def load_weights(
                 scale_exponent=source.scale_exponent,
             )
         name = str(model.checkpoint.path)
-        store.load(threads or os.cpu_count() or 1, progress)
+        store.start_loading(threads or os.cpu_count() or 1)
+
+
+def finish_loading(model: Model, store: _core.WeightStore, progress: Progress | None = None) -> None:
+    """Waits until the weights are in memory; progress(done, total) in bytes.
+
+    Raises FileFormatError if a file cannot be read to its end.
+    """
+    with _loading_errors(model, lambda: str(model.checkpoint.path)):
+        store.finish_loading(progress)
+
+
+def load_weights(
+    model: Model, store: _core.WeightStore, progress: Progress | None = None, *, threads: int | None = None
+) -> None:
+    """start_loading and finish_loading."""
+    start_loading(model, store, threads=threads)
+    finish_loading(model, store, progress)
+
+
+@contextmanager
+def _loading_errors(model: Model, where: Callable[[], str]) -> Iterator[None]:
+    """The core's errors, as ours. where: the file or tensor that an error is about."""
+    from edgert import _core
+
+    try:
+        yield
     except MemoryError:
         raise OutOfMemoryError(
             f"{model.checkpoint.path}: the weights take {model.num_bytes} bytes, more than there is; "
             "use a smaller model"
         ) from None
     except (_core.CoreError, OSError) as error:
-        raise FileFormatError(f"{name}: cannot be loaded: {error}") from error
+        raise FileFormatError(f"{where()}: cannot be loaded: {error}") from error
 
 
 def _config_name(checkpoint: Checkpoint) -> str:

@@ -14,7 +14,18 @@ from edgert.errors import UnsupportedFormatError
 
 from ..float_bits import bf16_to_float32, float32_to_bf16
 from ..format import F32, U8, FormatSpec, PartSpec, Quantized
-from ..layout import from_quads, num_groups, num_strips, pack_bits, pack_scales, to_quads, unpack_bits, unpack_scales
+from ..layout import (
+    from_quads,
+    num_groups,
+    num_strips,
+    pack_bits,
+    pack_quad_bits,
+    pack_scales,
+    to_quads,
+    unpack_bits,
+    unpack_quad_bits,
+    unpack_scales,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +60,7 @@ class PlaneFormat:
 def code_part_specs(bits: int) -> tuple[PartSpec, ...]:
     """The parts of codes that nest: a field and planes; of one bit: its plane, which is no view of anything."""
     if bits == 1:
-        return (PartSpec("sign", 128),)
+        return (PartSpec("bits", 128),)
     return (PartSpec("field", 256), *(PartSpec(f"plane{i}", 128) for i in range(1, bits - 1)))
 
 
@@ -57,7 +68,7 @@ def pack_codes(codes: U8, bits: int) -> list[U8]:
     """Codes uint8 [rows, cols] -> the parts of `code_part_specs`."""
     quads = to_quads(codes)
     if bits == 1:
-        return [pack_bits(quads, 1)]
+        return [pack_quad_bits(quads)]
     field = (quads >> np.uint32(bits - 2)) & np.uint32(0x03030303)
     planes = ((quads >> np.uint32(shift)) & np.uint32(0x01010101) for shift in range(bits - 3, -1, -1))
     return [pack_bits(field, 2), *(pack_bits(plane, 1) for plane in planes)]
@@ -66,7 +77,8 @@ def pack_codes(codes: U8, bits: int) -> list[U8]:
 def unpack_codes(parts: Sequence[U8], rows: int, cols: int) -> U8:
     """The inverse of `pack_codes`; how many bits the first part has follows from its length."""
     strips, groups = num_strips(rows), num_groups(cols)
-    quads = unpack_bits(parts[0], len(parts[0]) // (strips * groups * 128), strips, groups)
+    bits = len(parts[0]) // (strips * groups * 128)
+    quads = unpack_quad_bits(parts[0], strips, groups) if bits == 1 else unpack_bits(parts[0], bits, strips, groups)
     for plane in parts[1:]:
         quads = (quads << np.uint32(1)) | unpack_bits(plane, 1, strips, groups)
     return from_quads(quads, rows, cols)

@@ -39,6 +39,11 @@ _QUANTIZERS: dict[str, Quantizer] = {
     "q4_k": ggml.quantize_q4_k,
     "q5_k": ggml.quantize_q5_k,
     "q6_k": ggml.quantize_q6_k,
+    "iq4_nl": ggml.quantize_iq4_nl,
+    "iq4_xs": ggml.quantize_iq4_xs,
+    "mxfp4": ggml.quantize_mxfp4,
+    "tq1_0": ggml.quantize_ternary,
+    "tq2_0": ggml.quantize_ternary,
     "f16": ggml.round_f16,
 }
 

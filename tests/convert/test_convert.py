@@ -104,7 +104,9 @@ def test_columns_that_do_not_fit_fall_back_and_say_so(make_folder, tmp_path):
     assert any(gate in note and "q8_0 instead of q4_k" in note for note in result.notes)
 
 
-@pytest.mark.parametrize("target", ["q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"])
+@pytest.mark.parametrize(
+    "target", ["q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "mxfp4", "tq1_0"]
+)
 def test_ggml_targets(make_folder, tmp_path, target):
     source = make_folder(LLAMA | {"hidden_size": 256, "intermediate_size": 512}, "float32")
     result = convert(source.path, tmp_path / "out", quant=target)

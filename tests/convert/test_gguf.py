@@ -17,7 +17,10 @@ from edgert.quant.quantizers import quantizer
 from .gguf_files import GGUF_METADATA
 from .test_convert import stored, values
 
-GGML = ["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"]
+GGML = [
+    "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4",
+    "tq1_0", "tq2_0",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["f32", "f16", *GGML])
@@ -72,8 +75,8 @@ def test_the_folder_is_a_model_with_the_same_configuration(make_gguf, tmp_path):
 
 
 def test_a_type_that_is_not_supported_is_named_with_its_tensor(make_gguf, tmp_path):
-    path, _ = make_gguf("iq4_nl")
-    with pytest.raises(UnsupportedFormatError, match=r"iq4_nl"):
+    path, _ = make_gguf("iq2_xxs")
+    with pytest.raises(UnsupportedFormatError, match=r"iq2_xxs"):
         convert(path, tmp_path / "out", quant="keep")
     assert not (tmp_path / "out").exists()
 

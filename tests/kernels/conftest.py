@@ -64,6 +64,8 @@ def make_weight(format_name: str, rows: int, cols: int, rng: np.random.Generator
     for name, num_bytes in _core.part_bytes(format_name, rows, cols):
         if name in SCALE_PARTS:
             parts.append(_scales(format_name, num_bytes, rng))
+        elif name == "exponent":
+            parts.append(rng.integers(112, 128, num_bytes, dtype=np.uint8))
         elif name in ("subscale", "submin"):
             high = 64 if format_name in ("q4_k", "q5_k") else 256
             parts.append(rng.integers(0, high, num_bytes, dtype=np.uint8))

@@ -62,6 +62,10 @@ static inline float max_lanes(f32x16 a) {
 
 // ---- int32, 16 lanes
 static inline i32x16 splat_int(std::int32_t value) { return {_mm256_set1_epi32(value), _mm256_set1_epi32(value)}; }
+static inline i32x16 load_int(const std::int32_t* p) {
+  const auto* v = reinterpret_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1)};
+}
 static inline i32x16 bits(f32x16 a) { return {_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)}; }
 static inline f32x16 from_bits(i32x16 a) { return {_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)}; }
 static inline i32x16 add(i32x16 a, i32x16 b) {
@@ -96,11 +100,12 @@ static inline i32x16 load_s8(const std::uint8_t* p) {
   const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return {_mm256_cvtepi8_epi32(v), _mm256_cvtepi8_epi32(_mm_srli_si128(v, 8))};
 }
-static inline __m128i narrow(__m256i a) {
-  return _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
-}
 static inline void store_low_bytes(std::int8_t* p, i32x16 a) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(narrow(a.low), narrow(a.high)));
+  const __m256i byte = _mm256_set1_epi32(0xff);
+  const __m256i words = _mm256_packus_epi32(_mm256_and_si256(a.low, byte), _mm256_and_si256(a.high, byte));
+  const __m256i ordered = _mm256_permute4x64_epi64(words, 0xd8);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                   _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1)));
 }
 static inline std::int32_t sum_lanes(i32x16 a) {
   const __m256i eight = _mm256_add_epi32(a.low, a.high);
@@ -140,6 +145,16 @@ static inline Bytes take(Bytes a) {
 static inline Bytes or_bytes(Bytes a, Bytes b) {
   return {_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
 }
+static inline Bytes add_bytes(Bytes a, Bytes b) {
+  return {_mm256_add_epi8(a.low, b.low), _mm256_add_epi8(a.high, b.high)};
+}
+static inline __m256i thirds(__m256i a) {
+  const __m256i one = _mm256_set1_epi8(1);
+  const __m256i beyond_first = _mm256_min_epu8(_mm256_subs_epu8(a, _mm256_set1_epi8(85)), one);
+  const __m256i beyond_second = _mm256_min_epu8(_mm256_subs_epu8(a, _mm256_set1_epi8(static_cast<char>(170))), one);
+  return _mm256_add_epi8(beyond_first, beyond_second);
+}
+static inline Bytes thirds(Bytes a) { return {thirds(a.low), thirds(a.high)}; }
 using Table = __m256i;
 static inline Table load_table(const std::uint8_t* p) {
   return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -148,11 +163,45 @@ static inline Bytes lookup(Table table, Bytes indices) {
   return {_mm256_shuffle_epi8(table, indices.low), _mm256_shuffle_epi8(table, indices.high)};
 }
 
+template <int kShift>
+static inline Bytes spread_bits(const std::uint8_t* rows) {
+  const __m256i all = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows)));
+  const __m256i from =
+      _mm256_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7);
+  const __m256i bit = _mm256_set1_epi32(0x08040201 << kShift), one = _mm256_set1_epi8(1);
+  const auto spread = [&](__m256i rows_of) {
+    const __m256i v = _mm256_and_si256(_mm256_shuffle_epi8(all, rows_of), bit);
+    return _mm256_and_si256(_mm256_cmpeq_epi8(v, bit), one);
+  };
+  return {spread(from), spread(_mm256_add_epi8(from, _mm256_set1_epi8(8)))};
+}
+
+// ---- 16-bit sums of table entries: first holds rows 0 to 7, second rows 8 to 15, of two lanes each
+struct LutSum {
+  __m256i first, second;
+};
+static inline LutSum no_lut_sum() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+static inline LutSum add_lookups(LutSum sum, __m256i low, __m256i high, __m256i indices) {
+  const __m256i l = _mm256_shuffle_epi8(low, indices), h = _mm256_shuffle_epi8(high, indices);
+  return {_mm256_add_epi16(sum.first, _mm256_unpacklo_epi8(l, h)),
+          _mm256_add_epi16(sum.second, _mm256_unpackhi_epi8(l, h))};
+}
+static inline LutSum add_lookups(LutSum sum, const std::uint8_t* low, const std::uint8_t* high, Bytes indices) {
+  const Bytes l = load_bytes(low), h = load_bytes(high);
+  return add_lookups(add_lookups(sum, l.low, h.low, indices.low), l.high, h.high, indices.high);
+}
+static inline i32x16 sum_lut(LutSum a) {
+  const __m256i rows = _mm256_add_epi16(_mm256_permute2x128_si256(a.first, a.second, 0x20),
+                                        _mm256_permute2x128_si256(a.first, a.second, 0x31));
+  return {_mm256_cvtepi16_epi32(_mm256_castsi256_si128(rows)),
+          _mm256_cvtepi16_epi32(_mm256_extracti128_si256(rows, 1))};
+}
+
 // ---- dots: maddubs adds two products in 16 bits, 127 * 2 * code at most; sums are widened in time
 struct DotSum {
   __m256i low, high;
 };
-constexpr int kDotCapacity = 32767 / 254;
+constexpr int kDotCapacity = 32767 / 254, kLargestCode = 255;
 constexpr int kFieldDown[4] = {0, 0, 4, 4}, kPlaneDown[8] = {0, 0, 0, 0, 4, 4, 4, 4}, kNibbleDown = 4;
 
 static inline __m256i broadcast_quad(const std::int8_t* quad) {

@@ -1,0 +1,95 @@
+"""Which kernel a product takes: forced, known from before, or timed; the bits are those of every other."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edgert import _core
+from edgert.llm import DEFAULT_MODEL
+from edgert.loader import Model, load_weights, open_model
+
+TOKENS = np.arange(3, 103, dtype=np.int32)
+# Each class of token counts: 1, 2, 3-4, 5-8, 9-16, 17-64, more.
+SPANS = (1, 2, 3, 5, 11, 18, 100)
+MOST_TOKENS = (1, 2, 4, 8, 16, 64, 2**31 - 1)
+KNOWN = tuple[str, int, int, int, str]
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[tuple[Model, _core.WeightStore]]:
+    model = open_model(DEFAULT_MODEL)
+    store = _core.WeightStore()
+    load_weights(model, store)
+    yield model, store
+
+
+def make_runtime(
+    opened: tuple[Model, _core.WeightStore], kernel: str = "", known: list[KNOWN] | None = None, budget_s: float = 0.0
+) -> _core.Runtime:
+    model, store = opened
+    return _core.Runtime(
+        model.graph.compile_args(),
+        store,
+        isa=_core.best_isa(),
+        threads=1,
+        batch_tokens=128,
+        context=256,
+        kv_format="f16",
+        kv_budget_bytes=1 << 24,
+        kernel=kernel,
+        known_kernels=known or [],
+        timing_budget_s=budget_s,
+    )
+
+
+def logits(runtime: _core.Runtime, span: int) -> NDArray[np.float32]:
+    sequence = runtime.open_sequence()
+    return np.array(runtime.step([_core.Span(sequence, TOKENS[:span], "all")]))
+
+
+def every_case(model: Model, kernel: str) -> list[KNOWN]:
+    shapes = {(source.entry.format, source.rows, source.cols) for source in model.weights.values() if source.cols}
+    return [(*shape, tokens, kernel) for shape in sorted(shapes) for tokens in MOST_TOKENS]
+
+
+def timed(runtime: _core.Runtime) -> list[tuple[KNOWN, dict[str, float]]]:
+    return [(case, seconds) for case, seconds in runtime.kernels if seconds]
+
+
+@pytest.mark.parametrize("kernel", [*_core.kernel_names(_core.best_isa()), "a name of another build"])
+def test_every_kernel_gives_the_same_logits(opened: tuple[Model, _core.WeightStore], kernel: str) -> None:
+    first = make_runtime(opened)
+    forced = make_runtime(opened, kernel=kernel)
+    known = make_runtime(opened, known=every_case(opened[0], kernel))
+    for runtime in (forced, known):
+        families = {name for format_name, *_, name in (case for case, _ in runtime.kernels) if format_name == "p8"}
+        assert families == ({kernel} if kernel.endswith("dot") else {"dot"})
+    for span in SPANS:
+        expected = logits(first, span)
+        assert (logits(forced, span) == expected).all(), span
+        assert (logits(known, span) == expected).all(), span
+
+
+def test_nothing_is_timed_without_need(opened: tuple[Model, _core.WeightStore]) -> None:
+    assert timed(make_runtime(opened)) == []
+    assert timed(make_runtime(opened, kernel="dot", budget_s=5.0)) == []
+    assert timed(make_runtime(opened, known=every_case(opened[0], "dot"), budget_s=5.0)) == []
+
+
+def test_what_was_timed_is_known_the_next_time(opened: tuple[Model, _core.WeightStore]) -> None:
+    if not any("/" in name for name in _core.kernel_names(_core.best_isa())):
+        pytest.skip("a single kernel for each format: nothing to choose")
+    known: dict[tuple[str, int, int, int], KNOWN] = {}
+    for _ in range(20):  # a busy machine gives no steady measurement
+        for case, seconds in timed(make_runtime(opened, known=list(known.values()), budget_s=1.0)):
+            assert case[:4] not in known
+            assert case[4] in seconds
+            assert len(seconds) > 1
+            assert min(seconds.values()) > 0
+            # Never more than 5 % slower than the best.
+            assert seconds[case[4]] <= 1.05 * min(seconds.values())
+            known[case[:4]] = case
+    shapes = {case[:3] for case in every_case(opened[0], "")}
+    assert {case[:3] for case in known} <= shapes
