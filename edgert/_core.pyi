@@ -19,9 +19,9 @@ class WeightStore:
     """
     def __init__(self) -> None:
         ...
-    def add(self, name: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[tuple[int, int, int]], *, is_packed: bool = False, unpermute_heads: int = 0) -> int:
+    def add(self, name: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[tuple[int, int, int]], *, is_packed: bool = False, unpermute_heads: int = 0, scale_exponent: int = 0) -> int:
         """
-        parts: (file, offset, length). cols = 0: a vector. is_packed: the parts of the format lie in the file, not rows. unpermute_heads: rows of a GGUF file in RoPE pairs are put back.
+        parts: (file, offset, length). cols = 0: a vector. is_packed: the parts of the format lie in the file, not rows. unpermute_heads: rows of a GGUF file in RoPE pairs are put back. scale_exponent: scales are multiplied by 2 to this power.
         """
     def add_file(self, path: str) -> int:
         """

@@ -42,6 +42,7 @@ def load(
     batch_tokens: int | None = None,
     kv_format: Literal["f16", "f32", "q8_0"] = "f16",
     cache_prompts: int = 4,
+    bits: int | None = None,
     progress: Progress | None = None,
 ) -> LLM:
     """Opens a model: a GGUF file, a Hugging Face folder, a folder of ours; None: the small one that comes along.
@@ -50,8 +51,8 @@ def load(
     smaller of the model's and what fits the free memory. batch_tokens: most tokens of a step (default 512). Neither
     threads nor batch_tokens change an answer. kv_format: how keys and values are kept; "f32" keeps them as they are,
     "f16" halves them, "q8_0" takes 8.5 bits for each and loses a little (docs/quality.md). cache_prompts: conversations
-    whose keys and values are kept for their next turn. progress(done_bytes, total_bytes) is called while weights are
-    read.
+    whose keys and values are kept for their next turn. bits: each weight of a folder in c4, c3 or p3 to p7 is read at
+    so many bits, which is smaller, faster and lossy. progress(done_bytes, total_bytes): while weights are read.
 
     Raises ModelNotFoundError, FileFormatError, UnsupportedModelError, UnsupportedFormatError, ConfigError,
     TokenizerError, OutOfMemoryError, DeviceError or UsageError, all of them EdgertError.
@@ -66,6 +67,7 @@ def load(
         batch_tokens=batch_tokens,
         kv_format=kv_format,
         cache_prompts=cache_prompts,
+        bits=bits,
     )
     opened = open_engine(DEFAULT_MODEL if path is None else Path(path), options, progress)
     return LLM(opened, load_s=time.perf_counter() - started_s)

@@ -78,6 +78,7 @@ constexpr FormatSpec kSpecs[kNumFormats] = {
      {"scale", "table", "field", "plane1", "plane2"},
      {32, 32, 256, 128, 128},
      {1, kWholeTensor, 1, 1, 1}},
+    {"ternary", false, 0, 0, 64, 2, {"scale", "trit"}, {32, 832}, {4, 4}},
 };
 
 }  // namespace

@@ -41,9 +41,10 @@ enum class Format : std::uint8_t {
   p8,
   c2,
   c3,
-  c4
+  c4,
+  ternary
 };
-inline constexpr int kNumFormats = 29;
+inline constexpr int kNumFormats = 30;
 
 // A weight matrix as the kernels read it. Float formats: parts[0] is rows x cols, row by row, row_bytes apart.
 // Other formats: each part is contiguous for the whole tensor, strip after strip, group after group.
@@ -56,8 +57,8 @@ struct WeightView {
 };
 
 // Static description of a format. part_bytes[i]: bytes of part i for one strip and `part_groups[i]` groups
-// (4 for scales of 256 columns and tq1_0's codes, else 1; kWholeTensor: the tensor has the part once). Part order is the
-// order in our files: a prefix is a coarser tensor.
+// (4 for scales of 256 columns and tq1_0's codes, else 1; kWholeTensor: the tensor has the part once). Part order is
+// the order in our files: a prefix is a coarser tensor.
 struct FormatSpec {
   const char* name;
   bool is_float;
@@ -66,9 +67,8 @@ struct FormatSpec {
   int activation_columns;  // columns that share a scale of the quantised input: 64, or 32 (blocks of 32); 0 for
                            // float formats
   int num_parts;
-  std::array<const char*, kMaxParts>
-      part_names;  // "scale" "table" "bits" "field" "plane1" to "plane5" "nibble" "byte" "trit" "minimum" "subscale"
-                   // "submin" "exponent"
+  std::array<const char*, kMaxParts> part_names;  // "scale" "table" "bits" "field" "plane1" to "plane5" "nibble" "byte"
+                                                  // "trit" "minimum" "subscale" "submin" "exponent"
   std::array<int, kMaxParts> part_bytes;
   std::array<int, kMaxParts> part_groups;
 };

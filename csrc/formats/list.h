@@ -25,10 +25,10 @@
 #include "formats/c2.h"
 #include "formats/c3.h"
 #include "formats/c4.h"
-#include "formats/p1.h"
 #include "formats/iq4_nl.h"
 #include "formats/iq4_xs.h"
 #include "formats/mxfp4.h"
+#include "formats/p1.h"
 #include "formats/p2.h"
 #include "formats/p3.h"
 #include "formats/p4.h"
@@ -46,6 +46,7 @@
 #include "formats/q5_k.h"
 #include "formats/q6_k.h"
 #include "formats/q8_0.h"
+#include "formats/ternary.h"
 #include "formats/tq1_0.h"
 #include "formats/tq2_0.h"
 
@@ -55,4 +56,4 @@ struct FormatList {};
 using GgmlFormats =
     FormatList<Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4, TQ1_0, TQ2_0>;
 using QuantizedFormats = FormatList<Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4,
-                                    TQ1_0, TQ2_0, P1, P2, P3, P4, P5, P6, P7, P8, C2, C3, C4>;
+                                    TQ1_0, TQ2_0, P1, P2, P3, P4, P5, P6, P7, P8, C2, C3, C4, Ternary>;

@@ -2,7 +2,7 @@
 struct TQ1_0 {
   static constexpr Format kFormat = Format::tq1_0;
   using Codes = TritCodes;
-  using Scales = FourGroupScales<1>;
+  using Scales = FourGroupScales<HalfFloats, 1>;
 
   static constexpr int kBlockColumns = 256;
   struct Block {

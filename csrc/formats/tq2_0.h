@@ -2,7 +2,7 @@
 struct TQ2_0 {
   static constexpr Format kFormat = Format::tq2_0;
   using Codes = FieldPlanes<0>;
-  using Scales = FourGroupScales<1>;
+  using Scales = FourGroupScales<HalfFloats, 1>;
 
   static constexpr int kBlockColumns = 256;
   struct Block {

@@ -63,7 +63,7 @@ class Requests {
   void spoil(WeightRequest& r) {
     for (std::int64_t i = 1 + below(3); i > 0; --i) {
       PartAddress* part = r.parts.empty() ? nullptr : &r.parts[static_cast<std::size_t>(below(std::ssize(r.parts)))];
-      switch (below(9)) {
+      switch (below(10)) {
         case 0:
           r.rows = odd_number();
           break;
@@ -86,6 +86,9 @@ class Requests {
           if (part != nullptr) part->length = odd_number();
           break;
         case 7:
+          r.scale_exponent = static_cast<std::int32_t>(happens(50) ? below(8) : odd_number());
+          break;
+        case 8:
           if (part != nullptr) part->file = static_cast<std::int32_t>(odd_number());
           break;
         default:

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <numeric>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 
 #include "base/float16.h"
@@ -21,6 +22,7 @@ constexpr std::int64_t kMaxDimension = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 48;  // far above any file; products of bytes cannot overflow
 constexpr std::int64_t kTaskBytes = std::int64_t{4} << 20;
 constexpr std::int64_t kPartAlignment = 64;
+constexpr std::int32_t kMaxScaleExponent = 5;  // a p7 at 2 bits
 constexpr std::chrono::milliseconds kProgressInterval{50};
 
 std::int64_t element_bytes(Format format) { return format == Format::f32 ? 4 : 2; }
@@ -40,6 +42,16 @@ float widen(Format format, const std::uint8_t* p) {
   std::uint16_t bits;
   std::memcpy(&bits, p, 2);
   return format == Format::f16 ? float_from_f16(bits) : float_from_bf16(bits);
+}
+
+// By a power of two, which is exact up to the largest bfloat16.
+void multiply_bf16(std::uint8_t* values, std::int64_t count, float factor) {
+  for (std::uint8_t* p = values; p < values + 2 * count; p += 2) {
+    std::uint16_t bits;
+    std::memcpy(&bits, p, 2);
+    bits = static_cast<std::uint16_t>(bits_from_float(float_from_bf16(bits) * factor) >> 16);
+    std::memcpy(p, &bits, 2);
+  }
 }
 
 std::int64_t source_row(std::int64_t row, std::int64_t head_dim) {
@@ -99,6 +111,11 @@ WeightId WeightStore::add(const WeightRequest& request) {
   if (request.unpermute_heads < 0 ||
       (request.unpermute_heads > 0 && (has_parts || request.rows % (2 * std::int64_t{request.unpermute_heads}) != 0)))
     fail("found " + std::to_string(request.unpermute_heads) + " heads in " + std::to_string(request.rows) + " rows");
+  const bool has_grid = has_parts && std::string_view(s.part_names[0]) == "scale" && s.block_columns == 0;
+  if (request.scale_exponent < 0 || request.scale_exponent > kMaxScaleExponent ||
+      (request.scale_exponent > 0 && !has_grid))
+    fail("found the scale exponent " + std::to_string(request.scale_exponent) + " in " + s.name +
+         ", expected 0, or in a format of our own at most " + std::to_string(kMaxScaleExponent));
   for (std::size_t p = 0; p < num_parts; ++p) {
     const PartAddress& address = request.parts[p];
     if (address.file < 0 || static_cast<std::size_t>(address.file) >= files_.size())
@@ -212,6 +229,9 @@ void WeightStore::run_task(const ReadTask& task, std::vector<std::uint8_t>& scra
   const PartAddress& address = weight.request.parts[static_cast<std::size_t>(task.part)];
   std::uint8_t* out = arena_.data() + weight.arena_offsets[static_cast<std::size_t>(task.part)];
   files_[static_cast<std::size_t>(address.file)].read(address.offset + task.begin, task.count, out + task.begin);
+  if (task.part == 0 && weight.request.scale_exponent > 0) {
+    multiply_bf16(out + task.begin, task.count / 2, static_cast<float>(1 << weight.request.scale_exponent));
+  }
 }
 
 void WeightStore::read_tasks(Reading& reading) {

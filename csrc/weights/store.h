@@ -31,6 +31,8 @@ struct WeightRequest {
   // Heads of a matrix whose rows a GGUF file holds pair by pair; 0: the rows lie as they are meant.
   // Row h * head_dim + t * (head_dim / 2) + j is read from row h * head_dim + 2 * j + t.
   std::int32_t unpermute_heads = 0;
+  // The bf16 scales of part 0 are multiplied by 2 to this power: a uniform grid seen at fewer bits has wider steps.
+  std::int32_t scale_exponent = 0;
 };
 
 class WeightStore {

@@ -18,10 +18,19 @@ from edgert.llm import LLM, load
 PROMPT_PATIENCE_S = 2.0
 
 
-def open_model(path: Path | None, *, threads: int | None, context: int | None, kv_format: str = "f16") -> LLM:
-    """The model, with its progress on stderr while its weights are read. kv_format is checked by `load`."""
+def open_model(
+    path: Path | None, *, threads: int | None, context: int | None, bits: int | None = None, kv_format: str = "f16"
+) -> LLM:
+    """The model, with its progress on stderr while its weights are read. bits and kv_format are checked by `load`."""
     with BytesProgress(f"loading {path.name if path else 'the model'}") as progress:
-        return load(path, threads=threads, context=context, kv_format=cast(Any, kv_format), progress=progress.update)
+        return load(
+            path,
+            threads=threads,
+            context=context,
+            bits=bits,
+            kv_format=cast(Any, kv_format),
+            progress=progress.update,
+        )
 
 
 class PromptProgress(StatusLine):

@@ -21,8 +21,8 @@ def convert(
             "-q",
             "--quant",
             metavar="NAME",
-            help="Format of every matrix: c2 to c4, p1 to p8, q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k "
-            "iq4_nl iq4_xs mxfp4 tq1_0 tq2_0 f16; keep: as they are. Default: c4 for float matrices.",
+            help="Format of every matrix: c2 to c4, p1 to p8, ternary, q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k "
+            "q6_k iq4_nl iq4_xs mxfp4 tq1_0 tq2_0 f16; keep: as they are. Default: c4 for float matrices.",
         ),
     ] = None,
     q_bits: Annotated[

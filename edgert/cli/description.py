@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from edgert.engine.kv_plan import PAGE_TOKENS, page_bytes, plan_kv
 from edgert.errors import EdgertError, OutOfMemoryError
 from edgert.files import Checkpoint, TensorEntry, open_checkpoint
 from edgert.loader import Model, open_model
+from edgert.loader.views import MIN_BITS, at_bits, stored_bits
 from edgert.tokenizer import Tokenizer
 from edgert.tokenizer import load as load_tokenizer
 
@@ -57,6 +58,7 @@ KEYS = {
     "weight_bytes": "bytes of all tensors",
     "token_bytes": "bytes of weights that decoding one token reads",
     "formats": "list of format, tensors, parameters, bytes, share (of the bytes, 0 to 1) and bits_per_weight",
+    "views": "list of format, bits, weight_bytes and token_bytes: what --bits can read of it",
     "groups": "bytes of embedding, attention, mlp, experts, norms, output and other, by the tensors' names",
     "sizes": "hyper-parameters under config.json's names, where the model has them",
     "context": "tokens that the model is made for",
@@ -104,6 +106,7 @@ def describe(path: Path) -> Description:
         "weight_bytes": checkpoint.num_bytes,
         "token_bytes": token_bytes(model) if model else None,
         "formats": _formats(entries),
+        "views": _views(model) if model else [],
         "groups": _groups(entries),
         "sizes": {key: value for key in _SIZES if _is_plain(value := checkpoint.config.get(key))},
         "context": model.context_length if model else _stated_context(checkpoint),
@@ -162,6 +165,23 @@ def _formats(entries: list[TensorEntry]) -> list[dict[str, Any]]:
             }
         )
     return sorted(rows, key=lambda row: (-row["bytes"], row["format"]))
+
+
+def _views(model: Model) -> list[dict[str, Any]]:
+    """The narrower widths that the same files can be read at, the widest first."""
+    stored = max((stored_bits(source) or 0 for source in model.weights.values()), default=0)
+    rows = []
+    for bits in range(stored - 1, MIN_BITS - 1, -1):
+        view = replace(model, weights=at_bits(model.checkpoint.path, model.weights, bits))
+        rows.append(
+            {
+                "format": next(source.format_name for source in view.weights.values() if source.stored_format),
+                "bits": bits,
+                "weight_bytes": view.num_bytes,
+                "token_bytes": token_bytes(view),
+            }
+        )
+    return rows
 
 
 def _groups(entries: list[TensorEntry]) -> dict[str, int]:

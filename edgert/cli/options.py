@@ -78,6 +78,14 @@ Context: TypeAlias = Annotated[
         help="Most tokens of prompt and answer. Default: the model's, if it fits the memory.",
     ),
 ]
+Bits: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--bits",
+        metavar="N",
+        help="Read a c4, c3 or p3 to p7 model at N bits a weight: smaller, faster and lossy. Default: all of them.",
+    ),
+]
 KVFormat: TypeAlias = Annotated[
     str,
     typer.Option(

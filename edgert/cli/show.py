@@ -78,6 +78,7 @@ def report(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
         ("parameters", [_parameters(values)]),
         ("sizes", [_sizes(values["sizes"])]),
         ("formats", [_format(row) for row in values["formats"]]),
+        ("at fewer bits", [_view(row) for row in values["views"]]),
         ("weights", [f"{name} {_size(count)}" for name, count in values["groups"].items() if count]),
         ("a token reads", [_size(values["token_bytes"])] if values["token_bytes"] is not None else []),
         ("context", _context(values)),
@@ -155,6 +156,10 @@ def _format(row: dict[str, Any]) -> str:
     return (
         f"{row['format']} {100 * row['share']:.1f} %, {_size(row['bytes'])}, {row['bits_per_weight']:.2f} bits a weight"
     )
+
+
+def _view(row: dict[str, Any]) -> str:
+    return f"{row['format']}: {_size(row['weight_bytes'])} of weights, by --bits {row['bits']}; lossy"
 
 
 def _context(values: dict[str, Any]) -> list[str]:

@@ -23,6 +23,7 @@ from edgert.engine.kv_plan import KV_FORMATS, page_bytes, plan_kv
 from edgert.engine.params import check_integer
 from edgert.errors import ConfigError, OutOfMemoryError, UsageError
 from edgert.loader import Model, finish_loading, open_model, start_loading
+from edgert.loader.views import check_bits
 
 Progress = Callable[[int, int], None]
 DEFAULT_BATCH_TOKENS = 512
@@ -40,6 +41,7 @@ class LoadOptions:
     batch_tokens: int | None = None
     kv_format: str = "f16"
     cache_prompts: int = 4
+    bits: int | None = None
 
     def __post_init__(self) -> None:
         for name, value, high in (
@@ -50,6 +52,8 @@ class LoadOptions:
             if value is not None:
                 check_integer(name, value, 1, high)
         check_integer("cache_prompts", self.cache_prompts, 0)
+        if self.bits is not None:
+            check_bits(self.bits)
         if self.kv_format not in KV_FORMATS:
             raise UsageError(f"kv_format: found {self.kv_format!r}, expected one of: {', '.join(KV_FORMATS)}")
 
@@ -76,7 +80,7 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
     isa = select_isa()
     kernel = select_kernel(isa)
     threads = options.threads or default_threads()
-    model = open_model(path)
+    model = open_model(path, bits=options.bits)
     store = _core.WeightStore()
     start_loading(model, store, threads=threads)
     text = tokenizer.load(model.checkpoint)  # while the weights are read

@@ -16,6 +16,7 @@ from edgert.files import Checkpoint, open_checkpoint
 from edgert.files.opening import open_binary, read_exactly
 from edgert.graph import Graph
 from edgert.loader.text_part import text_part
+from edgert.loader.views import at_bits
 from edgert.loader.weights import WeightSource, find_weights
 from edgert.models.gguf_names import GgufHeader
 
@@ -50,10 +51,13 @@ class Model:
         return sum(length for source in self.weights.values() for _, _, length in source.ranges())
 
 
-def open_model(path: str | os.PathLike[str]) -> Model:
+def open_model(path: str | os.PathLike[str], *, bits: int | None = None) -> Model:
     """Opens a GGUF file, a Hugging Face folder or our own, or ORG/NAME[:FILE] in the hub's cache; reads headers only.
 
-    Raises ModelNotFoundError, HubError, FileFormatError, UnsupportedFormatError, UnsupportedModelError or ConfigError.
+    bits: the width of a narrower view (loader/views.py); None: all that is stored.
+
+    Raises ModelNotFoundError, HubError, FileFormatError, UnsupportedFormatError, UnsupportedModelError, ConfigError, or
+    UsageError for a width that there is not.
     """
     checkpoint = open_checkpoint(path)
     architecture, checkpoint = _with_config(checkpoint)
@@ -65,6 +69,8 @@ def open_model(path: str | os.PathLike[str]) -> Model:
     graph = Graph()
     graph.output(architecture.build(graph, config))
     weights = find_weights(checkpoint, architecture, graph)
+    if bits is not None:
+        weights = at_bits(checkpoint.path, weights, bits)
     vocab_size = reader.integer("vocab_size")
     return Model(
         checkpoint=checkpoint,
@@ -98,6 +104,7 @@ def start_loading(model: Model, store: _core.WeightStore, *, threads: int | None
                 [(files[file], offset, length) for file, offset, length in source.ranges()],
                 is_packed=bool(source.entry.parts),
                 unpermute_heads=source.heads,
+                scale_exponent=source.scale_exponent,
             )
         name = str(model.checkpoint.path)
         store.start_loading(threads or os.cpu_count() or 1)

@@ -31,7 +31,8 @@ class WeightSource:
     name: as the graph says it (Hugging Face's spelling). rows x cols: its shape; cols is 0 for a vector of `rows`.
     index: which matrix of a stacked 3-D tensor, from row `first_row` of that matrix on; None: the tensor itself.
     row_order "unpermute_rope": row h * head + t * head / 2 + j is row h * head + 2 * j + t of the file, where head is
-    rows / heads.
+    rows / heads. stored_format: that of the file, where this is a view at fewer bits (loader/views.py); `entry` is then
+    the view, and its scales are those of the file times 2^scale_exponent.
     """
 
     name: str
@@ -43,6 +44,13 @@ class WeightSource:
     first_row: int = 0
     row_order: Literal["as_is", "unpermute_rope"] = "as_is"
     heads: int = 0
+    stored_format: str | None = None
+    scale_exponent: int = 0
+
+    @property
+    def format_name(self) -> str:
+        """The format; of a view that of the file and its width: c4@2."""
+        return f"{self.stored_format}@{self.entry.format[1:]}" if self.stored_format else self.entry.format
 
     @property
     def is_vector(self) -> bool:

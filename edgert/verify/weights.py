@@ -27,7 +27,7 @@ _BLOCK_SCALES: dict[str, tuple[int, ...]] = {
 _BLOCK_BYTES = {name: block_bytes for name, _, block_bytes in GGML_TYPES.values()}
 _FLOAT_PARTS = ("scale", "minimum", "superscale")
 _ENDLESS_EXPONENT = 253  # of mxfp4: from here on 12 times the power of two is infinite
-_BF16_SCALES = ("p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "c2", "c3", "c4")
+_BF16_SCALES = ("p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "c2", "c3", "c4", "ternary")
 
 
 @dataclass(frozen=True, slots=True)

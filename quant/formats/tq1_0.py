@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..format import F32, U8, FormatSpec, PartSpec, Quantized, register
-from ..layout import from_quads, num_groups, num_strips, pack_scales, to_quads, unpack_scales
+from ..layout import from_quads, num_strips, pack_scales, to_quads, unpack_scales
 from .blocks import dequantize_ternary, trits
 
 
@@ -42,26 +42,39 @@ class TQ1_0:
 
     def pack(self, matrix: Quantized) -> list[U8]:
         (d,) = matrix.scales
-        quads = to_quads(matrix.codes)
-        codes = quads.view(np.uint8).reshape(len(quads), -1, 4, 16, 64)  # [strips, blocks, groups, quads, bytes]
-        fives = codes[:, :, :, :15].reshape(*codes.shape[:3], 3, 5, 64)
-        numbers = np.einsum("sbgzij,i->sbgzj", fives.astype(np.uint16), np.array([81, 27, 9, 3, 1], np.uint16))
-        vectors = ((numbers * 256 + 242) // 243).astype(np.uint8).reshape(*codes.shape[:2], 12, 64)
-        last = np.zeros((*codes.shape[:2], 1, 64), np.uint8)
-        for group in range(4):
-            last[:, :, 0] |= codes[:, :, group, 15] << np.uint8(2 * group)
-        return [pack_scales(d, 1, d.shape[1]), np.concatenate([vectors, last], axis=2).reshape(-1)]
+        return [pack_scales(d, 1, d.shape[1]), pack_trits(matrix.codes)]
 
     def unpack(self, parts: Sequence[U8], rows: int, cols: int) -> Quantized:
-        strips, groups = num_strips(rows), num_groups(cols)
         d = unpack_scales(parts[0], np.float16, 1, cols // 256, rows, cols // 256)
-        vectors = np.ascontiguousarray(parts[1]).reshape(strips, -1, 13, 64)
-        codes = np.empty((strips, groups // 4, 4, 16, 64), np.uint8)
-        codes[:, :, :, :15] = trits(vectors[:, :, :12].reshape(strips, -1, 4, 3, 64), 5).reshape(strips, -1, 4, 15, 64)
-        for group in range(4):
-            codes[:, :, group, 15] = (vectors[:, :, 12] >> np.uint8(2 * group)) & 3
-        quads = codes.reshape(strips, groups, -1).view(np.uint32).reshape(strips, groups, 16, 16)
-        return Quantized(from_quads(quads, rows, cols), (d,))
+        return Quantized(unpack_trits(parts[1], rows, cols), (d,))
 
     def dequantize(self, matrix: Quantized) -> F32:
         return dequantize_ternary(matrix)
+
+
+def pack_trits(codes: U8) -> U8:
+    """Codes uint8 0..2 [rows, cols] -> the part, whose blocks of four groups are padded with 0."""
+    rows, cols = codes.shape
+    whole = np.zeros((rows, -(-cols // 256) * 256), np.uint8)
+    whole[:, :cols] = codes
+    quads = to_quads(whole)
+    split = quads.view(np.uint8).reshape(len(quads), -1, 4, 16, 64)  # [strips, blocks, groups, quads, bytes]
+    fives = split[:, :, :, :15].reshape(*split.shape[:3], 3, 5, 64)
+    numbers = np.einsum("sbgzij,i->sbgzj", fives.astype(np.uint16), np.array([81, 27, 9, 3, 1], np.uint16))
+    vectors = ((numbers * 256 + 242) // 243).astype(np.uint8).reshape(*split.shape[:2], 12, 64)
+    last = np.zeros((*split.shape[:2], 1, 64), np.uint8)
+    for group in range(4):
+        last[:, :, 0] |= split[:, :, group, 15] << np.uint8(2 * group)
+    return np.concatenate([vectors, last], axis=2).reshape(-1)
+
+
+def unpack_trits(part: U8, rows: int, cols: int) -> U8:
+    """The inverse of `pack_trits`."""
+    strips = num_strips(rows)
+    vectors = np.ascontiguousarray(part).reshape(strips, -1, 13, 64)
+    codes = np.empty((strips, vectors.shape[1], 4, 16, 64), np.uint8)
+    codes[:, :, :, :15] = trits(vectors[:, :, :12].reshape(strips, -1, 4, 3, 64), 5).reshape(strips, -1, 4, 15, 64)
+    for group in range(4):
+        codes[:, :, group, 15] = (vectors[:, :, 12] >> np.uint8(2 * group)) & 3
+    quads = codes.reshape(strips, 4 * vectors.shape[1], -1).view(np.uint32).reshape(strips, -1, 16, 16)
+    return from_quads(quads, rows, cols)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from edgert.errors import UnsupportedFormatError
 
 from ..format import Quantized
-from . import codebook, ggml, rtn
+from . import codebook, ggml, rtn, ternary
 
 F32 = NDArray[np.float32]
 Quantizer = Callable[[F32], Quantized]
@@ -29,6 +29,7 @@ _QUANTIZERS: dict[str, Quantizer] = {
     "c2": codebook.quantize_c2,
     "c3": codebook.quantize_c3,
     "c4": codebook.quantize_c4,
+    "ternary": ternary.quantize_ternary,
     "q8_0": ggml.quantize_q8_0,
     "q4_0": ggml.quantize_q4_0,
     "q4_1": ggml.quantize_q4_1,

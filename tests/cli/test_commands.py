@@ -98,6 +98,13 @@ def test_convert_then_run(edgert_run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "copy3").exists()
 
 
+def test_fewer_bits_of_a_model_without_such_parts_are_one_error(edgert_run: Run) -> None:
+    for arguments in (["run", str(DEFAULT_MODEL), "hi"], ["bench", str(DEFAULT_MODEL)]):
+        done = edgert_run(*arguments, "--bits", "2")
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert "bits: found weights in p8, expected p2 to p7 or c2 to c4" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["run", "chat", "convert", "bench", "doctor"])
 def test_each_help_has_a_line_an_example_and_options(edgert_run: Run, name: str) -> None:
     done = edgert_run(name, "--help")

@@ -70,6 +70,19 @@ def test_a_mixture_of_experts_from_gguf(edgert_run: Run) -> None:
     assert "\x1b" not in text
 
 
+def test_the_narrower_widths_of_a_folder_of_ours(edgert_run: Run, tmp_path: Path) -> None:
+    assert shown(edgert_run, str(GOLDEN / "mixtral.gguf"))["views"] == []
+    assert edgert_run("convert", str(GOLDEN / "mixtral.gguf"), "out").returncode == 0
+    values = shown(edgert_run, "out")
+    assert [(row["format"], row["bits"]) for row in values["views"]] == [("c4@3", 3), ("c4@2", 2)]
+    # Each plane is a bit a weight; what is not quantised is read whole.
+    c4 = next(row["bytes"] for row in values["formats"] if row["format"] == "c4")
+    others = values["weight_bytes"] - c4
+    widths = [row["weight_bytes"] - others for row in values["views"]]
+    assert widths[0] - widths[1] == c4 - widths[0] > 0
+    assert "c4@2: " in edgert_run("show", "out").stdout
+
+
 def test_a_model_that_cannot_run_is_shown_with_the_reason(edgert_run: Run, tmp_path: Path) -> None:
     matrix = ("f32", np.zeros((4, 8), np.float32), (4, 8))
     gguf_file(tmp_path / "m.gguf", {"general.architecture": "mamba", "mamba.context_length": 99}, {"ssm": matrix})

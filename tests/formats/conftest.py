@@ -73,6 +73,8 @@ def make_matrix(name: str, rows: int, cols: int, rng: np.random.Generator) -> Qu
     scale = round_to_bf16((rng.standard_normal((rows, -(-cols // 64))) * 0.05).astype(np.float32))
     if name == "p8":
         return Quantized(rng.integers(-127, 128, (rows, cols), dtype=np.int8), (scale,))
+    if name == "ternary":
+        return Quantized(rng.integers(0, 3, (rows, cols), dtype=np.uint8), (scale[:, ::4].copy(),))
     bits = int(name[1:])
     tables = (rng.integers(-128, 128, (1, 32), dtype=np.int8),) if name.startswith("c") else ()
     return Quantized(rng.integers(0, 1 << bits, (rows, cols), dtype=np.uint8), (scale, *tables))

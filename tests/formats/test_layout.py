@@ -129,14 +129,19 @@ def test_minima_and_halves_of_bytes_lie_where_the_docs_say(rng, random_matrix):
         assert all(code_bits(field, 2, row, col, groups) == q2.codes[row, col] for col in range(0, cols, 5))
 
 
-def test_five_codes_lie_in_a_byte(rng, random_matrix):
-    rows, cols, blocks = 20, 512, 2
-    matrix = random_matrix("tq1_0", rows, cols, rng)
-    scale, trit = formats.get("tq1_0").pack(matrix)
+@pytest.mark.parametrize(("name", "cols"), [("tq1_0", 512), ("ternary", 512), ("ternary", 330)])
+def test_five_codes_lie_in_a_byte(name, cols, rng, random_matrix):
+    rows, blocks = 20, 2
+    matrix = random_matrix(name, rows, cols, rng)
+    scale, trit = formats.get(name).pack(matrix)
+    if name == "tq1_0":
+        scales = scale.view(np.float16)
+    else:
+        scales = (scale.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     vectors = trit.reshape(2, blocks, 13, 16, 4)
     for row in range(rows):
         strip, lane = divmod(row, 16)
-        assert np.array_equal(scale.view(np.float16).reshape(2, blocks, 16)[strip, :, lane], matrix.scales[0][row])
+        assert np.array_equal(scales.reshape(2, blocks, 16)[strip, :, lane], matrix.scales[0][row])
         for col in range(cols):
             block, group, quad, byte = col // 256, col % 256 // 64, col % 64 // 4, col % 4
             if quad == 15:
@@ -199,7 +204,7 @@ def test_bits_a_weight_are_those_of_the_docs():
         "p1": 1.25, "p2": 2.25, "p3": 3.25, "p4": 4.25, "p5": 5.25, "p6": 6.25, "p7": 7.25, "p8": 8.25, "c2": 2.25,
         "c3": 3.25, "c4": 4.25, "q8_0": 8.5, "q4_0": 4.5, "q4_1": 5.0, "q5_0": 5.5, "q5_1": 6.0,
         "q2_k": 2.625, "q3_k": 3.5625, "q4_k": 4.625, "q5_k": 5.625, "q6_k": 6.5625, "iq4_nl": 4.5, "iq4_xs": 4.3125,
-        "mxfp4": 4.25, "tq1_0": 1.6875, "tq2_0": 2.0625,
+        "mxfp4": 4.25, "tq1_0": 1.6875, "ternary": 1.6875, "tq2_0": 2.0625,
     }  # fmt: skip
     assert {name: formats.get(name).spec.bits for name in expected} == expected
 

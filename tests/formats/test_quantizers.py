@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from edgert.errors import ConvertError, UnsupportedFormatError
 from edgert.quant import format as formats
+from edgert.quant.float_bits import round_to_bf16
 from edgert.quant.quantizers import TARGETS, codebook, piece_quantizer, quantizer
 
 ZOO = Path(__file__).resolve().parents[3] / "shared/models/zoo-3m/model.safetensors"
@@ -28,6 +29,7 @@ GAUSSIAN = {
     "c2": 0.1047,
     "c3": 0.0269,
     "c4": 0.00667,
+    "ternary": 0.2104,  # 1 - (2 phi(t))^2 / P(|x| > t) at t = E|x| / 2 is 0.213, for whole tensors
     "q8_0": 2.83e-5,
     "q4_0": 0.00655,
     "q4_1": 0.00530,
@@ -80,6 +82,14 @@ def test_views_of_a_codebook_come_near_to_what_is_made_for_their_width(tail, of_
         error = float(((x - y) ** 2).sum() / (x.astype(np.float64) ** 2).sum())
         assert error <= of_views * relative_error(f"c{width}", x)
     assert relative_error("c4", x) <= of_whole * relative_error("q4_0", x)
+
+
+def test_ternary_weights_come_out_as_they_are():
+    """Of any sign, with a scale for each row, and with rows of zeros only."""
+    rng = np.random.default_rng(4)
+    x = rng.integers(-1, 2, (20, 700)).astype(np.float32) * round_to_bf16(rng.random((20, 1)).astype(np.float32))
+    x[7] = 0
+    assert np.array_equal(formats.get("ternary").dequantize(quantizer("ternary")(x)), x)
 
 
 def test_pieces_of_a_matrix_share_its_tables():
@@ -160,7 +170,7 @@ def test_values_on_the_grid_are_kept(name, rng, random_matrix):
     assert relative_error(name, x) < 1e-4
 
 
-@pytest.mark.parametrize("name", [name for name in TARGETS if name[0] not in "pc" and name != "mxfp4"])
+@pytest.mark.parametrize("name", [name for name in TARGETS if name[0] not in "pc" and name not in ("mxfp4", "ternary")])
 def test_beyond_float16_is_an_error(name):
     x = np.full((1, 256), 1e9, np.float32)
     with pytest.raises(ConvertError, match="65504"):

@@ -216,6 +216,6 @@ def write_seeds(folder: Path, seed: int) -> None:
     write_gguf(folder / "byte_level.gguf", tensors, MODEL_KEYS + BYTE_LEVEL_KEYS)
     write_gguf(folder / "sentencepiece.gguf", tensors, MODEL_KEYS + SENTENCEPIECE_KEYS)
     write_split_gguf(folder / "split", tensors)
-    for kind in ("p4", "p2"):
+    for kind in ("p4", "p2", "c4"):
         command = [sys.executable, "-m", "edgert", "convert", folder / "huggingface", folder / kind, "-q", kind]
         subprocess.run(command, check=True, capture_output=True, cwd=folder)

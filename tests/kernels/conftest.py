@@ -42,7 +42,7 @@ def supported_levels() -> list[str]:
 
 def _scales(format_name: str, num_bytes: int, rng: np.random.Generator) -> NDArray[np.uint8]:
     values = (rng.standard_normal(num_bytes // 2) * 0.05).astype(np.float32)
-    if format_name[0] in "pc":
+    if format_name[0] in "pc" or format_name == "ternary":
         return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
     return values.astype(np.float16).view(np.uint8)
 

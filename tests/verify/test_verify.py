@@ -48,7 +48,7 @@ def error_of(path: Path) -> EdgertError:
 
 @pytest.mark.parametrize(
     "name",
-    ["huggingface", "shards", "byte_level.gguf", "sentencepiece.gguf", "split/m-00001-of-00002.gguf", "p4", "p2"],
+    ["huggingface", "shards", "byte_level.gguf", "sentencepiece.gguf", "split/m-00001-of-00002.gguf", "p4", "p2", "c4"],
 )
 def test_a_whole_model_is_whole(seeds: Path, name: str) -> None:
     report = verify(seeds / name)

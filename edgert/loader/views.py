@@ -1,0 +1,70 @@
+"""Views: the weights of a folder of ours at fewer bits than they have, from the leading parts of the same file.
+
+Formats p2 to p7 and c2 to c4 nest (docs/formats.md): the first parts of a tensor are the same tensor, coarser. What a
+view leaves out is not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from edgert.errors import UsageError
+from edgert.loader.weights import WeightSource
+from edgert.quant import format as formats
+
+MIN_BITS, MAX_BITS = 2, 7
+_NESTED = re.compile(r"(?P<family>p(?=[2-7]$)|c(?=[2-4]$))(?P<bits>\d)")
+
+
+def check_bits(bits: int) -> None:
+    """Raises UsageError for a width that no view has."""
+    if type(bits) is not int or not MIN_BITS <= bits <= MAX_BITS:
+        raise UsageError(f"bits: found {bits!r}, expected {MIN_BITS} to {MAX_BITS}")
+
+
+def stored_bits(source: WeightSource) -> int | None:
+    """The width of the codes that a weight's file has; None where they do not nest."""
+    match = _NESTED.fullmatch(source.entry.format) if source.entry.parts else None
+    return int(match["bits"]) if match else None
+
+
+def at_bits(path: Path, weights: Mapping[str, WeightSource], bits: int) -> dict[str, WeightSource]:
+    """The weights, those that nest at no more than `bits` bits; the others, such as norms and routers, as they are.
+
+    Raises UsageError for another width than 2 to 7, where no weight nests, and where none is stored that wide.
+    """
+    check_bits(bits)
+    stored = {width for source in weights.values() if (width := stored_bits(source))}
+    if not stored:
+        found = sorted({source.entry.format for source in weights.values() if source.cols})
+        raise UsageError(
+            f"{path}: bits: found weights in {', '.join(found)}, expected p2 to p7 or c2 to c4, which can be read at "
+            "fewer bits; leave --bits out, or convert the model with -q c4"
+        )
+    if bits > max(stored):
+        raise UsageError(
+            f"{path}: bits: found {bits}, expected at most the {max(stored)} that are stored; "
+            "leave --bits out, or convert the original with more"
+        )
+    return {name: _view(source, bits) for name, source in weights.items()}
+
+
+def _view(source: WeightSource, bits: int) -> WeightSource:
+    width = stored_bits(source)
+    if width is None or width <= bits:
+        return source
+    entry = source.entry
+    family = entry.format[0]
+    # Every part but the planes that are left out.
+    parts = entry.parts[: len(formats.get(f"{family}{bits}").spec.parts)]
+    narrow = replace(entry, format=f"{family}{bits}", parts=parts, length=sum(part.length for part in parts))
+    # A cell of a uniform grid is as wide as the cells that it holds; a codebook has a table for each width.
+    return replace(
+        source,
+        entry=narrow,
+        stored_format=entry.format,
+        scale_exponent=width - bits if family == "p" else 0,
+    )
