@@ -41,6 +41,7 @@ def load(
     batch_tokens: int | None = None,
     kv_format: Literal["f16", "f32"] = "f16",
     cache_prompts: int = 4,
+    cache: bool = False,
     progress: Progress | None = None,
 ) -> LLM:
     """Opens a model: a GGUF file, a Hugging Face folder, a folder of ours; None: the small one that comes along.
@@ -48,10 +49,12 @@ def load(
     threads: default one for each physical core. context: most tokens of prompt and answer together; default the
     smaller of the model's and what fits the free memory. batch_tokens: most tokens of a step (default 512). Neither
     threads nor batch_tokens change an answer. kv_format: "f16" or "f32". cache_prompts: conversations whose keys and
-    values are kept for their next turn. progress(done_bytes, total_bytes) is called while weights are read.
+    values are kept for their next turn. cache: keep a GGUF model's weights as they lie in memory in MODEL.edgert beside
+    it, and read that the next time. progress(done_bytes, total_bytes) is called while weights are read.
 
     Raises ModelNotFoundError, FileFormatError, UnsupportedModelError, UnsupportedFormatError, ConfigError,
-    TokenizerError, OutOfMemoryError, DeviceError or UsageError, all of them EdgertError.
+    TokenizerError, OutOfMemoryError, DeviceError, ConvertError (the cache cannot be written) or UsageError, all of them
+    EdgertError.
 
     >>> with edgert.load() as llm:
     ...     print(llm.generate("Once upon a time", max_tokens=32).text)
@@ -63,6 +66,7 @@ def load(
         batch_tokens=batch_tokens,
         kv_format=kv_format,
         cache_prompts=cache_prompts,
+        cache=cache,
     )
     opened = open_engine(DEFAULT_MODEL if path is None else Path(path), options, progress)
     return LLM(opened, load_s=time.perf_counter() - started_s)

@@ -17,10 +17,10 @@ from edgert.llm import LLM, load
 PROMPT_PATIENCE_S = 2.0
 
 
-def open_model(path: Path | None, *, threads: int | None, context: int | None) -> LLM:
+def open_model(path: Path | None, *, threads: int | None, context: int | None, cache: bool) -> LLM:
     """The model, with its progress on stderr while its weights are read."""
     with BytesProgress(f"loading {path.name if path else 'the model'}") as progress:
-        return load(path, threads=threads, context=context, progress=progress.update)
+        return load(path, threads=threads, context=context, cache=cache, progress=progress.update)
 
 
 class PromptProgress(StatusLine):

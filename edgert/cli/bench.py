@@ -57,6 +57,7 @@ def bench(
     ] = None,
     prompt_tokens: Annotated[int, typer.Option("-p", "--prompt-tokens", metavar="N", help="Tokens to read.")] = 512,
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", metavar="N", help="Tokens to write.")] = 64,
+    cache: options.Cache = False,
     as_json: options.Json = False,
 ) -> None:
     """Measure prefill and decode rates by thread count, and the share of the memory's bandwidth.
@@ -73,7 +74,7 @@ def bench(
             raise UsageError(f"{name}: found {value}, expected at least {low}")
     results = []
     for count in counts:
-        results.append(_measure(opened, count, prompt_tokens, max_tokens))
+        results.append(_measure(opened, count, prompt_tokens, max_tokens, cache=cache))
     subject, rows = results[0][0], [row for _, row in results]
     if as_json:
         result = {"prompt_tokens": prompt_tokens, "max_tokens": max_tokens, "rows": [asdict(row) for row in rows]}
@@ -101,11 +102,13 @@ def thread_list(text: str | None) -> list[int]:
     return counts
 
 
-def _measure(path: Path | None, threads: int, prompt_tokens: int, max_tokens: int) -> tuple[BenchedModel, BenchRow]:
+def _measure(
+    path: Path | None, threads: int, prompt_tokens: int, max_tokens: int, *, cache: bool
+) -> tuple[BenchedModel, BenchRow]:
     from edgert.cli.answers import open_model
     from edgert.device.bandwidth import measure_bandwidth
 
-    with open_model(path, threads=threads, context=prompt_tokens + max_tokens) as llm:
+    with open_model(path, threads=threads, context=prompt_tokens + max_tokens, cache=cache) as llm:
         subject = BenchedModel(
             model=str(llm.path), architecture=llm.architecture, isa=llm.isa, token_bytes=llm.token_bytes
         )

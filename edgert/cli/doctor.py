@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from edgert.device.profile import DeviceProfile
 
 
+_GRANTED = {True: ", granted", False: ", not granted: the weights lie in small pages", None: ""}
+
+
 def doctor(
     disk: Annotated[
         Path | None,
@@ -107,7 +110,7 @@ def report(profile: DeviceProfile) -> list[str]:
             f"{profile.available_bytes / 1e9:.1f} of {profile.total_bytes / 1e9:.1f} GB free"
             + (f", {limit / 1e9:.1f} GB below the control group's limit" if limit is not None else ""),
         ),
-        ("huge pages", profile.huge_pages),
+        ("huge pages", profile.huge_pages + _GRANTED[profile.grants_huge_pages]),
         *(
             (f"read, {threads} thread{'s' if threads > 1 else ''}", f"{rate:.1f} GB/s")
             for threads, rate in profile.bandwidth_gb_per_s.items()

@@ -78,6 +78,13 @@ Context: TypeAlias = Annotated[
         help="Most tokens of prompt and answer. Default: the model's, if it fits the memory.",
     ),
 ]
+Cache: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--cache",
+        help="Keep a GGUF model's weights as they lie in memory in MODEL.edgert beside it; start there.",
+    ),
+]
 Stop: TypeAlias = Annotated[
     list[str] | None, typer.Option("--stop", metavar="TEXT", help="End the answer before this text; may be repeated.")
 ]
