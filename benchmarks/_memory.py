@@ -4,6 +4,7 @@
 The last line of output is JSON. Linux.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -23,11 +24,20 @@ def resident_bytes() -> int:
 def main(model: str, threads: str, context: str) -> None:
     before = resident_bytes()
     with edgert.load(model, threads=int(threads), context=int(context)) as llm:
+        opened = llm._opened
         ids = list(range(100, 116))
+        kv_bytes = 0
         for _ in llm.stream(ids, max_tokens=int(context) - len(ids), temperature=0, ignore_eos=True):
-            pass
+            kv_bytes = max(kv_bytes, llm.kv_bytes)
         after = resident_bytes()
-    print(f'{{"resident_over_import_bytes": {after - before}, "import_bytes": {before}}}')
+        found = {
+            "resident_over_import_bytes": after - before,
+            "import_bytes": before,
+            "file_bytes": opened.model.num_bytes,
+            "kv_bytes": kv_bytes,
+            "activation_bytes": opened.activation_bytes,
+        }
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
