@@ -67,7 +67,7 @@ def show_kernels(*, as_json: bool) -> None:
     if forced:
         notice(f"EDGERT_KERNEL forces {forced}: what was measured is not used")
     if not choices:
-        notice(f"{path}: no kernels of this build were measured yet; run a model first")
+        notice(f"{path}: no kernels of this build were measured yet; run a model while the machine is quiet")
         return
     print("\n".join(kernel_table(choices)))
 
