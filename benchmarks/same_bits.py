@@ -6,8 +6,10 @@ of ours are taken as they are. One process for each model, instruction set and t
 - the logits of a 300-token prompt and the next 64 sampled tokens,
 - with the prompt in one span, in spans of 7, and token by token,
 - alone, and beside three other sequences.
-All must be equal. An instruction set that this CPU lacks is left out and named. Scalar code takes a hundred times as
-long: it runs with the thread counts of --scalar-threads only, and beside others only with the prompt in one span.
+All must be equal. With --kernels also with each kernel forced that competes at an instruction set (EDGERT_KERNEL), in
+one process each, with the last of --threads. An instruction set that this CPU lacks is left out and named. Scalar code
+takes a hundred times as long: it runs with the thread counts of --scalar-threads only, and beside others only with the
+prompt in one span.
 
     python benchmarks/same_bits.py zoo-16m zoo-moe --odd tests/models/golden/{llama,gemma2,gemma3,granite}.gguf
 """
@@ -106,13 +108,19 @@ def converted(model: Path, kind: str, scratch: Path) -> Path:
 def check(model: Path, isas: list[str], arguments: argparse.Namespace) -> dict[str, list[str]]:
     """Which cases gave which hash."""
     seen: dict[str, list[str]] = defaultdict(list)
+
+    def run(isa: str, threads: int, kernel: str) -> None:
+        forced = {"EDGERT_ISA": isa, "EDGERT_KERNEL": kernel}
+        hashes = run_child(sys.executable, "same_bits.py", "--case", model, threads, isa, environment=forced)
+        for case, value in hashes.items():
+            seen[value].append(f"{isa}, {kernel or 'any'} kernel, {threads} threads, {case}")
+
     for isa in isas:
         for threads in arguments.scalar_threads if isa == "scalar" else arguments.threads:
-            hashes = run_child(
-                sys.executable, "same_bits.py", "--case", model, threads, isa, environment={"EDGERT_ISA": isa}
-            )
-            for case, value in hashes.items():
-                seen[value].append(f"{isa}, {threads} threads, {case}")
+            run(isa, threads, "")
+        if arguments.kernels and isa != "scalar":
+            for kernel in _core.kernel_names(isa):
+                run(isa, arguments.threads[-1], kernel)
     return dict(seen)
 
 
@@ -124,6 +132,7 @@ def main() -> None:
     parser.add_argument("--isas", nargs="+", default=list(ISAS))
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2, 3, 4])
     parser.add_argument("--scalar-threads", nargs="+", type=int, default=[2])
+    parser.add_argument("--kernels", action="store_true", help="also with each kernel forced")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     supported = {name for name, is_built, is_supported in _core.isa_levels() if is_built and is_supported}
@@ -147,7 +156,7 @@ def main() -> None:
         f"{len(rows) - len(short)} of {len(rows)} models have one result over {cases} cases: {' '.join(isas)}"
         f"{f' (not on this machine: {left_out})' if left_out else ''}, threads {arguments.threads} "
         f"(scalar {arguments.scalar_threads}), spans of {CUTS}, "
-        "alone and beside three"
+        f"alone and beside three{', each kernel forced' if arguments.kernels else ''}"
     )
     result = {"rows": rows, "isas": isas, "left_out": left_out, "threads": arguments.threads}
     report(result, lines, as_json=arguments.json)

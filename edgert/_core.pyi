@@ -35,6 +35,10 @@ class WeightStore:
         """
         start_loading and finish_loading.
         """
+    def part(self, name: str, index: int) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
+        """
+        The bytes of a part as they lie in memory, uint8, read-only; a vector is float32. After finish_loading.
+        """
     def start_loading(self, threads: int) -> None:
         """
         Begins to read every weight, on threads of its own.

@@ -43,6 +43,7 @@ def load(
     kv_format: Literal["f16", "f32", "q8_0"] = "f16",
     cache_prompts: int = 4,
     bits: int | None = None,
+    cache: bool = False,
     progress: Progress | None = None,
 ) -> LLM:
     """Opens a model: a GGUF file, a Hugging Face folder, a folder of ours; None: the small one that comes along.
@@ -52,10 +53,12 @@ def load(
     threads nor batch_tokens change an answer. kv_format: how keys and values are kept; "f32" keeps them as they are,
     "f16" halves them, "q8_0" takes 8.5 bits for each and loses a little (docs/quality.md). cache_prompts: conversations
     whose keys and values are kept for their next turn. bits: each weight of a folder in c4, c3 or p3 to p7 is read at
-    so many bits, which is smaller, faster and lossy. progress(done_bytes, total_bytes): while weights are read.
+    so many bits, which is smaller, faster and lossy. cache: keep a GGUF model's weights as they lie in memory in
+    MODEL.edgert beside it, and read that the next time. progress(done_bytes, total_bytes): while weights are read.
 
     Raises ModelNotFoundError, FileFormatError, UnsupportedModelError, UnsupportedFormatError, ConfigError,
-    TokenizerError, OutOfMemoryError, DeviceError or UsageError, all of them EdgertError.
+    TokenizerError, OutOfMemoryError, DeviceError, ConvertError (the cache cannot be written) or UsageError, all of them
+    EdgertError.
 
     >>> with edgert.load() as llm:
     ...     print(llm.generate("Once upon a time", max_tokens=32).text)
@@ -68,6 +71,7 @@ def load(
         kv_format=kv_format,
         cache_prompts=cache_prompts,
         bits=bits,
+        cache=cache,
     )
     opened = open_engine(DEFAULT_MODEL if path is None else Path(path), options, progress)
     return LLM(opened, load_s=time.perf_counter() - started_s)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,8 @@ from .format import FormatSpec, get, part_bytes
 FORMAT_VERSION = "1"
 UNIT_ALIGNMENT = 4096  # of the file offset where a unit begins: direct reads want whole pages
 PART_ALIGNMENT = 64  # of the file offset where a part begins: a cache line and a vector
+_EXPERT = re.compile(r"^(?P<expert>.+\.experts\.\d+)\.(?P<matrix>gate|up|down)_proj\.weight$")
+_EXPERT_ORDER = {"gate": 0, "up": 1, "down": 2}
 _NO_CHECKSUM = "crc32:00000000"
 _DTYPES = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
 
@@ -77,6 +80,20 @@ class ContainerPlan:
         text = _header_text(self.tensors, self.slots, self.parts, checksums)
         padded = text.ljust(self.header_bytes - 8)
         return struct.pack("<Q", len(padded)) + padded
+
+
+def group_units(tensors: Iterable[ContainerTensor]) -> list[list[ContainerTensor]]:
+    """Tensors that are loaded alone, in the order given; gate, up and down of an expert are one unit."""
+    units: dict[str, list[ContainerTensor]] = {}
+    for tensor in tensors:
+        match = _EXPERT.match(tensor.name)
+        units.setdefault(match["expert"] if match else tensor.name, []).append(tensor)
+    return [sorted(unit, key=_place_in_expert) if len(unit) > 1 else unit for unit in units.values()]
+
+
+def _place_in_expert(tensor: ContainerTensor) -> int:
+    match = _EXPERT.match(tensor.name)
+    return _EXPERT_ORDER[match["matrix"]] if match else 0
 
 
 def plan_container(units: Sequence[Sequence[ContainerTensor]]) -> ContainerPlan:

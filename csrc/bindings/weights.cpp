@@ -1,4 +1,5 @@
 #include <pybind11/functional.h>
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include <memory>
@@ -31,6 +32,20 @@ WeightId add(WeightStore& store, const std::string& name, const std::string& for
   return store.add(request);
 }
 
+// The bytes in memory of a part; they belong to the store.
+py::array part(const std::shared_ptr<WeightStore>& store, const std::string& name, int index) {
+  const WeightId id = store->find(name);
+  if (id < 0) throw std::invalid_argument(name + ": found no weight of this name");
+  const WeightView& w = store->pin(id);
+  if (index < 0 || index >= spec(w.format).num_parts || w.parts[0] == nullptr)
+    throw std::invalid_argument(name + ": found no part " + std::to_string(index) + " in memory");
+  const std::int64_t num_bytes = part_bytes(w.format, index, w.rows, w.cols == 0 ? 1 : w.cols);
+  py::array bytes(py::dtype::of<std::uint8_t>(), {num_bytes}, {1}, w.parts[static_cast<std::size_t>(index)],
+                  py::cast(store));
+  bytes.attr("setflags")(py::arg("write") = false);
+  return bytes;
+}
+
 }  // namespace
 
 void init_weights(py::module_& m) {
@@ -48,6 +63,8 @@ void init_weights(py::module_& m) {
            py::call_guard<py::gil_scoped_release>(), "Waits until all are read; progress(done_bytes, total_bytes).")
       .def("load", &WeightStore::load, py::arg("threads"), py::arg("progress") = nullptr,
            py::call_guard<py::gil_scoped_release>(), "start_loading and finish_loading.")
+      .def("part", &part, py::arg("name"), py::arg("index"),
+           "The bytes of a part as they lie in memory, uint8, read-only; a vector is float32. After finish_loading.")
       .def_property_readonly("resident_bytes", &WeightStore::resident_bytes)
       .def_property_readonly("num_weights", &WeightStore::num_weights);
 }

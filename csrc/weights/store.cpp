@@ -282,7 +282,9 @@ void WeightStore::finish_loading(const std::function<void(std::int64_t, std::int
       progress(reading.done_bytes.load(), total);
       lock.lock();
     }
+    lock.unlock();
     if (reading.error) std::rethrow_exception(reading.error);
+    if (progress) progress(total, total);
   } catch (...) {
     stop_reading();
     throw;
@@ -293,7 +295,6 @@ void WeightStore::finish_loading(const std::function<void(std::int64_t, std::int
     for (int p = 0; p < kMaxParts; ++p)
       weight.view.parts[static_cast<std::size_t>(p)] =
           arena_.data() + weight.arena_offsets[static_cast<std::size_t>(p)];
-  if (progress) progress(total, total);
 }
 
 void WeightStore::stop_reading() {

@@ -19,7 +19,13 @@ PROMPT_PATIENCE_S = 2.0
 
 
 def open_model(
-    path: Path | None, *, threads: int | None, context: int | None, bits: int | None = None, kv_format: str = "f16"
+    path: Path | None,
+    *,
+    threads: int | None,
+    context: int | None,
+    bits: int | None = None,
+    kv_format: str = "f16",
+    cache: bool = False,
 ) -> LLM:
     """The model, with its progress on stderr while its weights are read. bits and kv_format are checked by `load`."""
     with BytesProgress(f"loading {path.name if path else 'the model'}") as progress:
@@ -29,6 +35,7 @@ def open_model(
             context=context,
             bits=bits,
             kv_format=cast(Any, kv_format),
+            cache=cache,
             progress=progress.update,
         )
 

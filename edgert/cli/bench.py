@@ -59,6 +59,7 @@ def bench(
     prompt_tokens: Annotated[int, typer.Option("-p", "--prompt-tokens", metavar="N", help="Tokens to read.")] = 512,
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", metavar="N", help="Tokens to write.")] = 64,
     bits: options.Bits = None,
+    cache: options.Cache = False,
     profile: Annotated[bool, typer.Option("--profile", help="Also show where the time of a step goes.")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -75,7 +76,9 @@ def bench(
     for name, value, low in (("-p", prompt_tokens, 1), ("-n", max_tokens, 2)):
         if value < low:
             raise UsageError(f"{name}: found {value}, expected at least {low}")
-    results = [_measure(opened, count, prompt_tokens, max_tokens, bits, with_profile=profile) for count in counts]
+    results = [
+        _measure(opened, count, prompt_tokens, max_tokens, bits, cache=cache, with_profile=profile) for count in counts
+    ]
     subject, rows = results[0][0], [row for _, row, _ in results]
     profiles = [profiled for _, _, one_count in results for profiled in one_count]
     if as_json:
@@ -109,12 +112,19 @@ def thread_list(text: str | None) -> list[int]:
 
 
 def _measure(
-    path: Path | None, threads: int, prompt_tokens: int, max_tokens: int, bits: int | None, *, with_profile: bool
+    path: Path | None,
+    threads: int,
+    prompt_tokens: int,
+    max_tokens: int,
+    bits: int | None,
+    *,
+    cache: bool,
+    with_profile: bool,
 ) -> tuple[BenchedModel, BenchRow, list[PhaseProfile]]:
     from edgert.cli.answers import open_model
     from edgert.device.bandwidth import measure_bandwidth
 
-    with open_model(path, threads=threads, context=prompt_tokens + max_tokens, bits=bits) as llm:
+    with open_model(path, threads=threads, context=prompt_tokens + max_tokens, bits=bits, cache=cache) as llm:
         subject = BenchedModel(
             model=str(llm.path), architecture=llm.architecture, isa=llm.isa, token_bytes=llm.token_bytes
         )

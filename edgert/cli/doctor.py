@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from edgert.device.profile import DeviceProfile
 
 
+_GRANTED = {True: ", granted", False: ", not granted: the weights lie in small pages", None: ""}
+
+
 def doctor(
     disk: Annotated[
         Path | None,
@@ -64,7 +67,7 @@ def show_kernels(*, as_json: bool) -> None:
     if forced:
         notice(f"EDGERT_KERNEL forces {forced}: what was measured is not used")
     if not choices:
-        notice(f"{path}: no kernels of this build were measured yet; run a model first")
+        notice(f"{path}: no kernels of this build were measured yet; run a model while the machine is quiet")
         return
     print("\n".join(kernel_table(choices)))
 
@@ -107,7 +110,7 @@ def report(profile: DeviceProfile) -> list[str]:
             f"{profile.available_bytes / 1e9:.1f} of {profile.total_bytes / 1e9:.1f} GB free"
             + (f", {limit / 1e9:.1f} GB below the control group's limit" if limit is not None else ""),
         ),
-        ("huge pages", profile.huge_pages),
+        ("huge pages", profile.huge_pages + _GRANTED[profile.grants_huge_pages]),
         *(
             (f"read, {threads} thread{'s' if threads > 1 else ''}", f"{rate:.1f} GB/s")
             for threads, rate in profile.bandwidth_gb_per_s.items()

@@ -94,6 +94,13 @@ KVFormat: TypeAlias = Annotated[
         help="How keys and values are kept: f32, f16, or q8_0 (half of f16; loses a little).",
     ),
 ]
+Cache: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--cache",
+        help="Keep a GGUF model's weights as they lie in memory in MODEL.edgert beside it; start there.",
+    ),
+]
 Stop: TypeAlias = Annotated[
     list[str] | None, typer.Option("--stop", metavar="TEXT", help="End the answer before this text; may be repeated.")
 ]

@@ -46,6 +46,7 @@ def run(
     context: options.Context = None,
     bits: options.Bits = None,
     kv_format: options.KVFormat = "f16",
+    cache: options.Cache = False,
     stop: options.Stop = None,
     ignore_eos: options.IgnoreEos = False,
     system: options.System = None,
@@ -77,7 +78,9 @@ def run(
     variables = options.template_variables(chat_template_kwargs)
     from edgert.cli.answers import open_model
 
-    with open_model(options.model_path(model), threads=threads, context=context, bits=bits, kv_format=kv_format) as llm:
+    with open_model(
+        options.model_path(model), threads=threads, context=context, bits=bits, kv_format=kv_format, cache=cache
+    ) as llm:
         chunks = _answer(
             llm,
             text,

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgert.errors import ConvertError, UnsupportedFormatError, UsageError
 from edgert.loader import Model, WeightSource
 from edgert.quant import format as formats
-from edgert.quant.container import ContainerPlan, ContainerTensor, plan_container
+from edgert.quant.container import ContainerPlan, ContainerTensor, group_units, plan_container
 from edgert.quant.quantizers import TARGETS
 
-_EXPERT = re.compile(r"^(?P<expert>.+\.experts\.\d+)\.(?P<matrix>gate|up|down)_proj\.weight$")
-_EXPERT_ORDER = {"gate": 0, "up": 1, "down": 2}
 _Q_BITS = {bits: f"p{bits}" for bits in range(1, 9)}
 DEFAULT_TARGET = "c4"
 KEEP = "keep"  # the name for "as it is"
@@ -104,7 +100,7 @@ def plan_conversion(model: Model, target: str | None, *, keep_quantised: bool = 
     if model.checkpoint.kind == "edgert":
         _check_own_folder(model, target)
     tensors = tuple(_plan_tensor(source, target, keep_quantised) for source in model.weights.values())
-    container = plan_container([[_container_tensor(t) for t in unit] for unit in _units(tensors)])
+    container = plan_container(group_units(_container_tensor(t) for t in tensors))
     return ConvertPlan(source=model.checkpoint.path, target=target, tensors=tensors, container=container)
 
 
@@ -152,20 +148,6 @@ def _fitting(target: str, cols: int) -> str:
         if cols % (formats.get(name).spec.block_columns or 1) == 0:
             return name
     return "f16"
-
-
-def _units(tensors: Iterable[TensorPlan]) -> list[list[TensorPlan]]:
-    """Tensors that are loaded alone, in the order of use; gate, up and down of an expert are one unit."""
-    units: dict[str, list[TensorPlan]] = {}
-    for tensor in tensors:
-        match = _EXPERT.match(tensor.source.name)
-        units.setdefault(match["expert"] if match else tensor.source.name, []).append(tensor)
-    return [sorted(unit, key=_place_in_expert) if len(unit) > 1 else unit for unit in units.values()]
-
-
-def _place_in_expert(tensor: TensorPlan) -> int:
-    match = _EXPERT.match(tensor.source.name)
-    return _EXPERT_ORDER[match["matrix"]] if match else 0
 
 
 def _container_tensor(tensor: TensorPlan) -> ContainerTensor:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 
 _MEMORY = Path("/proc/meminfo")
 _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_SMAPS = Path("/proc/self/smaps_rollup")
+_HUGE_PAGE_BYTES = 2 << 20
 
 
 def total_bytes() -> int:
@@ -48,6 +51,25 @@ def huge_pages() -> str:
     """The system's setting for transparent huge pages: "always", "madvise", "never", or "unknown"."""
     text = _read(_HUGE_PAGES)
     return text[text.find("[") + 1 : text.find("]")] if "[" in text else "unknown"
+
+
+def grants_huge_pages() -> bool | None:
+    """Whether memory that asks for huge pages, as the weights' does, gets them now; None where that cannot be told."""
+    if not hasattr(mmap, "MADV_HUGEPAGE") or not _SMAPS.exists():
+        return None
+    before = _huge_bytes()
+    # Room for whole pages wherever the mapping begins.
+    with mmap.mmap(-1, 4 * _HUGE_PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        for offset in range(0, len(memory), mmap.PAGESIZE):
+            memory[offset] = 1
+        return _huge_bytes() > before
+
+
+def _huge_bytes() -> int:
+    """Bytes of this process in anonymous huge pages."""
+    kilobytes = [line.split()[1] for line in _read(_SMAPS).splitlines() if line.startswith("AnonHugePages:")]
+    return sum(int(number) * 1024 for number in kilobytes if number.isdigit())
 
 
 def _memory(kernel_name: str, name: str) -> int:

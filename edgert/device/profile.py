@@ -12,7 +12,7 @@ from edgert import _core
 from edgert.device.bandwidth import bandwidth_by_threads, thread_counts
 from edgert.device.disk import DiskRate, measure_disk
 from edgert.device.isa import select_isa
-from edgert.device.memory import available_bytes, cgroup_available_bytes, huge_pages, total_bytes
+from edgert.device.memory import available_bytes, cgroup_available_bytes, grants_huge_pages, huge_pages, total_bytes
 from edgert.device.threads import default_threads, usable_cpus
 
 PACKAGES = ("edgert", "numpy", "tokenizers", "jinja2", "safetensors", "typer", "psutil")
@@ -42,6 +42,7 @@ class DeviceProfile:
     available_bytes: int
     cgroup_available_bytes: int | None
     huge_pages: str
+    grants_huge_pages: bool | None
     bandwidth_gb_per_s: dict[int, float]
     disk: DiskRate
     versions: dict[str, str]
@@ -72,6 +73,7 @@ def measure_device(disk_path: Path | None = None, *, progress: Callable[[str], N
         available_bytes=available_bytes(),
         cgroup_available_bytes=cgroup_available_bytes(),
         huge_pages=huge_pages(),
+        grants_huge_pages=grants_huge_pages(),
         bandwidth_gb_per_s=bandwidth,
         disk=disk,
         versions={"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},

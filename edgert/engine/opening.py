@@ -20,6 +20,7 @@ from edgert.device.memory import available_bytes
 from edgert.device.threads import default_threads
 from edgert.engine.engine import Engine
 from edgert.engine.kv_plan import KV_FORMATS, page_bytes, plan_kv
+from edgert.engine.packed_cache import check_cache, is_packed_at_load, open_cache, write_cache
 from edgert.engine.params import check_integer
 from edgert.errors import ConfigError, OutOfMemoryError, UsageError
 from edgert.loader import Model, finish_loading, open_model, start_loading
@@ -42,6 +43,7 @@ class LoadOptions:
     kv_format: str = "f16"
     cache_prompts: int = 4
     bits: int | None = None
+    cache: bool = False
 
     def __post_init__(self) -> None:
         for name, value, high in (
@@ -82,9 +84,16 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
     threads = options.threads or default_threads()
     model = open_model(path, bits=options.bits)
     store = _core.WeightStore()
-    start_loading(model, store, threads=threads)
+    keeps_weights = options.cache and is_packed_at_load(model)
+    cached = open_cache(model) if keeps_weights else None
+    if keeps_weights and cached is None:
+        check_cache(model)
+    weights = cached or model
+    start_loading(weights, store, threads=threads)
     text = tokenizer.load(model.checkpoint)  # while the weights are read
-    finish_loading(model, store, progress)
+    finish_loading(weights, store, progress)
+    if keeps_weights and cached is None:
+        write_cache(model, store)
     # Counted after the weights are in memory: what is left is for keys and values.
     plan = plan_kv(
         model_context=model.context_length,

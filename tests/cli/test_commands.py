@@ -10,6 +10,7 @@ import pytest
 
 import edgert
 from edgert.cli.bench import thread_list
+from edgert.device.kernels import KernelChoice, add_choices, cache_file
 from edgert.errors import UsageError
 from edgert.llm import DEFAULT_MODEL
 
@@ -84,6 +85,33 @@ def test_doctor(edgert_run: Run, tmp_path: Path) -> None:
     shown = edgert_run("doctor", "--disk", str(tmp_path), isa="scalar")
     assert "scalar; usable:" in shown.stdout
     assert edgert_run("doctor", "--disk", "nowhere").returncode == 1
+
+
+def test_doctor_shows_the_kernels_of_this_cpu(edgert_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    empty = edgert_run("doctor", "--kernels")
+    assert (empty.returncode, empty.stdout) == (0, "")
+    assert "run a model while the machine is quiet" in empty.stderr
+    choice = KernelChoice(
+        isa="avx512vnni",
+        threads=2,
+        format="p4",
+        rows=4096,
+        cols=2048,
+        tokens=8,
+        kernel="dot",
+        seconds={"avx2/dot": 2.5e-4, "dot": 1.25e-4},
+    )
+    add_choices(cache_file(), [choice])
+    shown = edgert_run("doctor", "--kernels").stdout.splitlines()
+    assert " ".join(shown[1].split()) == "avx512vnni 2 p4 4096 x 2048 5-8 dot: dot 125.0, avx2/dot 250.0"
+    listed = json.loads(edgert_run("doctor", "--kernels", "--json").stdout)["choices"]
+    assert [KernelChoice(**values) for values in listed] == [choice]
+    monkeypatch.setenv("EDGERT_KERNEL", "magic")
+    for arguments in (["doctor", "--kernels"], ["run", "hi"]):
+        refused = edgert_run(*arguments)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr.splitlines()[-1].startswith("error: EDGERT_KERNEL: found 'magic'")
 
 
 def test_convert_then_run(edgert_run: Run, tmp_path: Path) -> None:

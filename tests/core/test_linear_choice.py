@@ -1,12 +1,16 @@
 """Which kernel a product takes: forced, known from before, or timed; the bits are those of every other."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import edgert
 from edgert import _core
+from edgert.device.isa import select_isa
+from edgert.device.kernels import KernelChoice, add_choices, cache_file, read_choices
 from edgert.llm import DEFAULT_MODEL
 from edgert.loader import Model, load_weights, open_model
 
@@ -93,3 +97,27 @@ def test_what_was_timed_is_known_the_next_time(opened: tuple[Model, _core.Weight
             known[case[:4]] = case
     shapes = {case[:3] for case in every_case(opened[0], "")}
     assert {case[:3] for case in known} <= shapes
+
+
+def test_a_start_with_all_choices_known_measures_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = cache_file()
+    assert path is not None
+    isa = select_isa()
+    known = [
+        KernelChoice(
+            isa=isa, threads=1, format=name, rows=rows, cols=cols, tokens=tokens, kernel=kernel, seconds={kernel: 1e-6}
+        )
+        for kernel in ("float", "dot")
+        for name, rows, cols, tokens, _ in every_case(open_model(DEFAULT_MODEL), kernel)
+        if (kernel == "float") == (name in ("f32", "f16", "bf16"))
+    ]
+    add_choices(path, known)
+    content = path.read_bytes()
+    for _ in range(2):
+        with edgert.load(threads=1) as llm:
+            assert llm.isa == isa
+    assert path.read_bytes() == content
+    # The same for another number of threads is not known: it is measured, and kept beside, unless the machine is busy.
+    with edgert.load(threads=2):
+        assert [c for c in read_choices(path) if c.threads == 1] == sorted(known, key=lambda c: c.key)

@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from edgert.device.memory import available_bytes, cgroup_available_bytes, cgroup_folders, huge_pages, total_bytes
+from edgert.device.memory import (
+    available_bytes,
+    cgroup_available_bytes,
+    cgroup_folders,
+    grants_huge_pages,
+    huge_pages,
+    total_bytes,
+)
 from edgert.device.threads import cpu_quota, default_threads, physical_cores, usable_cpus
 
 
@@ -71,6 +78,8 @@ def test_this_machine() -> None:
     assert 0 < available_bytes() <= total_bytes()
     assert 1 <= default_threads() <= usable_cpus()
     assert huge_pages() in ("always", "madvise", "never", "unknown")
+    # Granted or not is the kernel's affair, but it must follow the setting.
+    assert grants_huge_pages() in ((False,) if huge_pages() == "never" else (True, False, None))
 
 
 def test_the_machine_is_read_as_psutil_reads_it(tmp_path: Path) -> None:

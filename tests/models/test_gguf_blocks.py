@@ -1,15 +1,22 @@
-"""Quantised GGUF: rows in RoPE pairs and stacked experts as blocks of q8_0, against the same weights in float32."""
+"""Quantised GGUF: rows in RoPE pairs and stacked experts as blocks of q8_0, against the same weights in float32; and
+the cache that keeps them packed."""
 
+import json
+import os
+import shutil
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import edgert
 from edgert import _core
 from edgert.device.isa import select_isa
+from edgert.errors import ConvertError
 from edgert.loader import load_weights, open_model
 
 F32 = NDArray[np.float32]
@@ -155,3 +162,76 @@ def test_blocks_of_a_gguf_file_mean_the_same_as_floats(golden_recipe: Any, tmp_p
     }
     moved = run(write_gguf(tmp_path / "moved.gguf", other, is_moe), ids)
     assert np.abs(moved - expected).max() > 2 * TOLERANCE * np.abs(expected).max()
+
+
+def make_gguf(golden_recipe: Any, path: Path, *, is_moe: bool = False, seed: int = 5) -> Path:
+    return write_gguf(path, golden_recipe.make_weights(shapes(is_moe), seed=seed), is_moe)
+
+
+def logits(path: Path, *, cache: bool) -> F32:
+    with edgert.load(path, threads=1, cache=cache) as llm:
+        return np.array(llm.logits(list(range(40))))
+
+
+@pytest.mark.parametrize("is_moe", [False, True], ids=["llama", "qwen3moe"])
+def test_the_cache_is_read_instead_of_the_file(golden_recipe: Any, tmp_path: Path, is_moe: bool) -> None:
+    path = make_gguf(golden_recipe, tmp_path / "m.gguf", is_moe=is_moe)
+    expected = logits(path, cache=False)
+    assert not (tmp_path / "m.gguf.edgert").exists()
+    assert (logits(path, cache=True) == expected).all()
+    # Other weights, and nothing that shows it: whoever still finds the old ones has read the cache.
+    state = path.stat()
+    make_gguf(golden_recipe, path, is_moe=is_moe, seed=6)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert (logits(path, cache=True) == expected).all()
+    assert (logits(path, cache=False) != expected).any()
+    # A folder like any other, but for the tokenizer.
+    assert (logits(tmp_path / "m.gguf.edgert", cache=False) == expected).all()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.gguf", "m.gguf.edgert"]
+
+
+@pytest.mark.parametrize("harm", ["stale", "cut", "config", "kind", "empty"])
+def test_a_cache_that_does_not_fit_is_made_again(golden_recipe: Any, tmp_path: Path, harm: str) -> None:
+    path, folder = make_gguf(golden_recipe, tmp_path / "m.gguf"), tmp_path / "m.gguf.edgert"
+    logits(path, cache=True)
+    config = folder / "config.json"
+    if harm == "stale":
+        make_gguf(golden_recipe, path, seed=6)
+    elif harm == "cut":
+        os.truncate(folder / "model.safetensors", 9000)
+    elif harm == "config":
+        config.write_text("{")
+    elif harm == "kind":
+        config.write_text(json.dumps({**json.loads(config.read_text()), "edgert": 1}))
+    else:
+        config.unlink()
+        (folder / "model.safetensors").unlink()
+    expected = logits(path, cache=False)
+    assert (logits(path, cache=True) == expected).all()
+    assert (logits(folder, cache=False) == expected).all()
+
+
+def test_a_cache_that_cannot_be_written_is_refused(
+    golden_recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, folder = make_gguf(golden_recipe, tmp_path / "m.gguf"), tmp_path / "m.gguf.edgert"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(ConvertError, match=r"m\.gguf\.edgert: the cache cannot be written: found other files there"):
+        edgert.load(path, cache=True)
+    assert (folder / "notes.txt").read_text() == "mine"
+    (folder / "notes.txt").unlink()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(ConvertError, match="its folder is not writable"):
+        edgert.load(path, cache=True)
+    monkeypatch.undo()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    with pytest.raises(ConvertError, match="found 1,000 bytes free"):
+        edgert.load(path, cache=True)
+
+
+def test_a_model_that_lies_ready_needs_no_cache(golden_recipe: Any, tmp_path: Path) -> None:
+    config = CONFIG | {"model_type": "llama"}
+    golden_recipe.write_folder(tmp_path / "hf", config, golden_recipe.make_weights(shapes(False), seed=5))
+    logits(tmp_path / "hf", cache=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["hf"]

@@ -32,6 +32,7 @@ def chat(
     context: options.Context = None,
     bits: options.Bits = None,
     kv_format: options.KVFormat = "f16",
+    cache: options.Cache = False,
     stop: options.Stop = None,
     ignore_eos: options.IgnoreEos = False,
     system: options.System = None,
@@ -70,7 +71,9 @@ def chat(
     from edgert.cli.answers import open_model
     from edgert.engine.prompts import require_tokenizer
 
-    with open_model(options.model_path(model), threads=threads, context=context, bits=bits, kv_format=kv_format) as llm:
+    with open_model(
+        options.model_path(model), threads=threads, context=context, bits=bits, kv_format=kv_format, cache=cache
+    ) as llm:
         from edgert.cli.chat.conversation import Conversation
         from edgert.cli.chat.reading import is_interactive, open_reader
         from edgert.cli.chat.session import Session
