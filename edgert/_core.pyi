@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['CapacityError', 'CoreError', 'NonFiniteError', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'format_names', 'gelu_mul', 'isa_levels', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
+__all__: list[str] = ['CapacityError', 'CoreError', 'NonFiniteError', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
 class CoreError(RuntimeError):
     pass
 class CapacityError(CoreError):
@@ -129,6 +129,10 @@ def dequantize(isa: str, format: str, rows: int, cols: int, parts: collections.a
 def disk_read_rate(path: str, num_bytes: int, chunk_bytes: int = 262144) -> tuple[float, bool]:
     """
     (bytes/s, whether the page cache was bypassed).
+    """
+def fma_peak(threads: int, repeats: int = 5) -> float:
+    """
+    Median rate of float32 multiply-adds in registers, 1/s.
     """
 def format_names() -> list[str]:
     """
