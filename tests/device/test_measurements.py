@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from edgert import _core
 from edgert.device import disk
 from edgert.device.bandwidth import thread_counts
 from edgert.device.disk import measure_disk
@@ -13,6 +14,10 @@ from edgert.errors import DeviceError
 @pytest.mark.parametrize(("most", "counts"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8])])
 def test_thread_counts(most: int, counts: list[int]) -> None:
     assert thread_counts(most) == counts
+
+
+def test_the_multiply_add_peak_is_that_of_a_machine() -> None:
+    assert 1e8 < _core.fma_peak(1, repeats=1) < 1e12
 
 
 def test_the_disk_rate_of_a_folder_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
