@@ -127,10 +127,12 @@ static inline Bytes or_bytes(Bytes a, Bytes b) { EDGERT_EACH(Bytes, vorrq_u8(a.q
 using Table = uint8x16_t;
 static inline Table load_table(const std::uint8_t* p) { return vld1q_u8(p); }
 static inline Bytes lookup(Table table, Bytes indices) { EDGERT_EACH(Bytes, vqtbl1q_u8(table, indices.q[i])); }
+// As asm, so that a quad is loaded wherever it is used: the compiler would load it once, and store it and load it again
+// for want of registers.
 static inline int8x16_t broadcast_quad(const std::int8_t* quad) {
-  std::int32_t four;
-  __builtin_memcpy(&four, quad, 4);
-  return vreinterpretq_s8_s32(vdupq_n_s32(four));
+  int8x16_t four;
+  __asm__ volatile("ld1r {%0.4s}, %1" : "=w"(four) : "Q"(*reinterpret_cast<const std::int32_t*>(quad)));
+  return four;
 }
 static inline Bytes signed_bytes(Bytes a) { return a; }
 static inline Table signed_table(Table a) { return a; }
