@@ -14,12 +14,24 @@ struct CodebookPlanes {
     for (int q = 0; q < 16; ++q) quads[q] = lookup(table, quads[q]);
   }
 
+  // Half a group at a time: a whole one unpacked is more than the registers hold.
   template <int kDots>
   static inline void dots(const std::uint8_t* const parts[], std::int64_t g, const std::int8_t* x,
                           const GroupSums& sums, i32x16 (&out)[kDots]) {
-    Bytes quads[16];
-    unpack(parts, g, quads);
-    unpacked_dots<CodebookPlanes>(quads, x, sums, out);
+    static_assert(kDots == 1);
+    const Table table = signed_table(load_table(table_of(parts)));
+    i32x16 even = signed_start(sums.of64), odd = splat_int(0);
+    EDGERT_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      Bytes indices[8];
+      Indices::unpack_half(parts + 1, g, half, indices);
+      EDGERT_UNROLL
+      for (int q = 0; q < 8; q += 2) {
+        even = signed_dot(even, lookup(table, indices[q]), x + 32 * half + 4 * q);
+        odd = signed_dot(odd, lookup(table, indices[q + 1]), x + 32 * half + 4 * q + 4);
+      }
+    }
+    out[0] = add(even, odd);
   }
 
   static inline int get(const std::uint8_t* const parts[], std::int64_t g, int lane, int column) {

@@ -190,7 +190,6 @@ struct FieldPlanes {
     if constexpr (kPlanes > 0) put_bits<1, kPlanes - 1>(parts[1] + 128 * g, codes);
   }
 
- private:
   // 32 columns: two field vectors and one vector of each plane.
   static inline void unpack_half(const std::uint8_t* const parts[], std::int64_t g, int half, Bytes* quads) {
     const std::uint8_t* field = parts[0] + 256 * g + 128 * half;
@@ -200,6 +199,7 @@ struct FieldPlanes {
     append_from<1>(parts, at, quads);
   }
 
+ private:
   // Planes kFirst and on: two at a time, and the last alone where their number is odd.
   template <int kFirst>
   static inline void append_from(const std::uint8_t* const parts[], std::int64_t at, Bytes* quads) {

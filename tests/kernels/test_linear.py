@@ -128,3 +128,14 @@ def test_non_finite_inputs_stay_visible(
         y = product(isa, weight, x)
         assert not np.isfinite(y[0]).any()
         assert np.isfinite(y[1]).all()
+
+
+def test_a_level_has_every_family_of_the_one_below(weight_format: str) -> None:
+    def families(isa: str, tokens: int) -> set[str]:
+        return set(_core.time_kernels(isa, weight_format, 16, 256, tokens, 1, 1 << 14, 1))
+
+    for below, above in (("avx512vnni", "amx"), ("neon_dotprod", "neon_i8mm")):
+        if (above, True, True) in _core.isa_levels():
+            for tokens in (1, 2, 17):
+                has_tiles = tokens > 1 and weight_format not in ("f32", "f16", "bf16")
+                assert families(above, tokens) == families(below, tokens) | ({"tile"} if has_tiles else set())

@@ -164,10 +164,12 @@ static inline i32x16 sum_lut(LutSum a) {
            vmovl_high_s16(a.second)}};
 }
 
+// As asm, so that a quad is loaded wherever it is used: the compiler would load it once, and store it and load it again
+// for want of registers.
 static inline int8x16_t broadcast_quad(const std::int8_t* quad) {
-  std::int32_t four;
-  __builtin_memcpy(&four, quad, 4);
-  return vreinterpretq_s8_s32(vdupq_n_s32(four));
+  int8x16_t four;
+  __asm__ volatile("ld1r {%0.4s}, %1" : "=w"(four) : "Q"(*reinterpret_cast<const std::int32_t*>(quad)));
+  return four;
 }
 static inline Bytes signed_bytes(Bytes a) { return a; }
 static inline Table signed_table(Table a) { return a; }
