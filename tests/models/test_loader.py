@@ -343,7 +343,8 @@ def test_packed_parts_must_be_those_of_the_format(golden: Golden, golden_recipe:
 @pytest.mark.parametrize(
     ("described", "error", "message"),
     [
-        ({"format": "c4", "parts": P2}, UnsupportedFormatError, "found type c4, expected one of .*p2, p3, p4"),
+        ({"format": "c9", "parts": P2}, UnsupportedFormatError, "found type c9, expected one of .*p2, p3, p4"),
+        ({"format": "c2", "parts": P2}, FileFormatError, "expected 'scale' of 96 bytes, 'table' of 32 bytes, 'field'"),
         ({"format": "f16", "parts": P2}, UnsupportedFormatError, "found type f16"),
         ({"format": "p2", "parts": P2[::-1]}, FileFormatError, "found parts 'field' of 768 bytes, 'scale' of 96"),
         ({"format": "p2", "parts": P2[1:]}, FileFormatError, "expected 'scale' of 96 bytes, 'field' of 768"),
