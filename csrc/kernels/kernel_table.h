@@ -59,7 +59,7 @@ inline LinearFunction linear_function(const LinearKernels& kernels, std::int32_t
   return nullptr;
 }
 
-inline constexpr int kMaxAttentionRows = 48;
+inline constexpr int kMaxAttentionRows = 96;
 
 // Query rows that share a KV head. Bit j of masks[b * num_rows + r]: row r may read position j of block b.
 // Blocks are merged in the order given; a block wholly masked for a row is skipped for it.
