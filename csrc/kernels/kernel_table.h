@@ -91,7 +91,7 @@ inline std::int64_t padded_columns(std::int64_t cols) {
   return columns % 512 == 0 ? columns + kGroupColumns : columns;
 }
 
-inline constexpr int kMaxAttentionRows = 48;
+inline constexpr int kMaxAttentionRows = 96;
 
 // Query rows that share a KV head. Bit j of masks[b * num_rows + r]: row r may read position j of block b.
 // Blocks are merged in the order given; a block wholly masked for a row is skipped for it.

@@ -9,7 +9,7 @@ import pytest
 
 from edgert import _core
 
-MAX_ROWS = 48
+MAX_ROWS = 96
 
 
 def read_q8_0(x: np.ndarray) -> np.ndarray:

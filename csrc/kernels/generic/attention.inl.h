@@ -2,6 +2,7 @@
 // order with positions in the lanes; values over the positions in ascending order with the head dimension in the lanes.
 
 constexpr int kTiles = kPageTokens / 16;
+static_assert(kMaxAttentionRows % 16 == 0, "states of rows are merged 16 at a time");
 
 // How a kind of cache is read: `load` gives 16 neighbouring codes times their scale. A scale serves kRun values of the
 // head dimension; kBytes is the size of a code.
@@ -273,17 +274,15 @@ static inline void all_values(const AttentionTask& task, const void* v, const vo
   for_row_blocks(task.num_rows, [&]<int kRows>(int row) { rows_values<KV, kRows>(task, v, next, row, w); });
 }
 
-// Codes times their scales, as KVWide reads them: worth it where many rows follow. next: what is read afterwards.
+// Codes times their scales, as KVWide reads them: worth it where many rows follow.
 template <class KV>
-static inline void widen_k(const AttentionTask& task, const void* k, const void* next) {
-  const auto* ahead = static_cast<const std::uint8_t*>(next);
+static inline void widen_k(const AttentionTask& task, const void* k) {
   for (int tile = 0; tile < kTiles; ++tile) {
     for (int d = 0, run = 0; d < task.head_dim; ++run) {
       const auto scale = KV::k_scale(k, task.head_dim, run, tile);
       const int end = task.head_dim - d < KV::kRun ? task.head_dim : d + KV::kRun;
       for (; d < end; ++d) {
         const std::int64_t index = 16 * (static_cast<std::int64_t>(tile) * task.head_dim + d);
-        prefetch_kv<KV>(ahead + index * KV::kBytes, 16);
         store(task.scratch + index, KV::load_kv(k, index, scale));
       }
     }
@@ -291,13 +290,11 @@ static inline void widen_k(const AttentionTask& task, const void* k, const void*
 }
 
 template <class KV>
-static inline void widen_v(const AttentionTask& task, const void* v, const void* next) {
-  const auto* ahead = static_cast<const std::uint8_t*>(next);
+static inline void widen_v(const AttentionTask& task, const void* v) {
   for (int j = 0; j < kPageTokens; ++j) {
     for (int d = 0; d < task.head_dim; d += 16) {
       const std::int64_t index = static_cast<std::int64_t>(j) * task.head_dim + d;
       const auto scale = KV::v_scale(v_scales(task), d / KV::kRun, j);
-      prefetch_kv<KV>(ahead + index * KV::kBytes, 16);
       if (task.head_dim - d >= 16) {
         store(task.scratch + index, KV::load_kv(v, index, scale));
       } else {
@@ -345,7 +342,7 @@ static inline void attend(const AttentionTask& task) {
     const void* next = b + 1 < task.num_blocks ? task.blocks[b + 1].k : block.k;
     w.masks = task.masks + static_cast<std::int64_t>(b) * task.num_rows;
     if (is_wide) {
-      widen_k<KV>(task, block.k, block.v);
+      widen_k<KV>(task, block.k);
       all_scores<KVWide>(task, task.scratch, task.scratch, w);
     } else {
       all_scores<KV>(task, block.k, block.v, w);
@@ -365,7 +362,7 @@ static inline void attend(const AttentionTask& task) {
     }
     if constexpr (KV::kBytes == 1) widen_v_scales(task, block.v);
     if (is_wide) {
-      widen_v<KV>(task, block.v, next);
+      widen_v<KV>(task, block.v);
       all_values<KVWide>(task, task.scratch, task.scratch, w);
     } else {
       all_values<KV>(task, block.v, next, w);
