@@ -1,4 +1,4 @@
-# make dev: build edgert/_core into the tree. Others: stubs docs test lint format fuzz interrupt neon bench clean.
+# make dev: build edgert/_core into the tree. Others: stubs docs test lint format fuzz interrupt neon kernels bench clean.
 PYTHON ?= python3
 override PYTHON := $(shell command -v $(PYTHON))
 JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
@@ -11,11 +11,14 @@ FUZZ_SECONDS ?= 600
 FUZZ_MUTATIONS ?=
 FUZZ_JOBS ?= $(JOBS)
 FUZZ_SEED ?= 1
+SHAPES ?= 1000
+EMULATE ?= OFF
 
-.PHONY: dev stubs docs test lint format fuzz interrupt neon bench clean
+.PHONY: dev stubs docs test lint format fuzz interrupt digests neon kernels bench clean
 
+# EMULATE=ON: with the levels avxvnni and amx on any processor that has AVX-512 VNNI; for tests, slow.
 dev:
-	$(CONFIGURE) -B build/dev -DEDGERT_OUTPUT_DIR=$(CURDIR)/edgert
+	$(CONFIGURE) -B build/dev -DEDGERT_OUTPUT_DIR=$(CURDIR)/edgert -DEDGERT_EMULATE=$(EMULATE)
 	cmake --build build/dev --parallel $(JOBS)
 
 stubs: dev
@@ -38,14 +41,22 @@ format:
 	ruff format .
 	clang-format -i $(CPP_FILES)
 
-# The same digest of every kernel on this machine and on an emulated aarch64.
-neon:
-	cmake -G Ninja -S . -B build/digest -DEDGERT_PYTHON=OFF
+# The digest program for this machine (avxvnni and amx emulated where AVX-512 VNNI is there) and for aarch64.
+digests:
+	cmake -G Ninja -S . -B build/digest -DEDGERT_PYTHON=OFF -DEDGERT_EMULATE=ON
 	cmake --build build/digest --parallel $(JOBS) --target edgert_digest
 	cmake -G Ninja -S . -B build/neon -DEDGERT_PYTHON=OFF -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
 	  -DCMAKE_CXX_COMPILER=$(AARCH64_CXX)
 	cmake --build build/neon --parallel $(JOBS) --target edgert_digest
+
+# The same digest of every kernel on this machine and on an emulated aarch64.
+neon: digests
 	$(PYTHON) tools/compare_digests.py --native build/digest/edgert_digest --foreign "$(QEMU) build/neon/edgert_digest"
+
+# Every matrix product of every level against scalar on random shapes, SHAPES for each format.
+kernels: digests
+	$(PYTHON) tools/compare_digests.py --native "build/digest/edgert_digest --shapes $(SHAPES) --seed $(FUZZ_SEED)" \
+	  --foreign "$(QEMU) build/neon/edgert_digest --shapes $(SHAPES) --seed $(FUZZ_SEED)"
 
 # Mutated files through the Python readers and the C++ store, in a build with address and undefined-behaviour checks.
 # FUZZ_MUTATIONS=200000: that many instead of as many as FUZZ_SECONDS allow.
@@ -64,7 +75,7 @@ interrupt:
 	  $(PYTHON) -m pytest -q -rs tests/convert/test_interrupted.py
 
 bench:
-	$(PYTHON) benchmarks/decode_bandwidth.py
+	$(PYTHON) benchmarks/decode.py llama-1b/p4
 
 clean:
 	rm -rf build edgert/_core*.so

@@ -1,4 +1,4 @@
-"""What every script here shares: the description of the machine, the report, the run of a child in another Python."""
+"""What every script here shares: the description of the machine, the report, children in another Python."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import platform
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,50 @@ def run_child(python: str, script: str, *arguments: object, environment: Mapping
     if run.returncode != 0:
         sys.exit(f"{shlex.join(command)}: exit code {run.returncode}\n{run.stderr[-2000:]}")
     return json.loads(run.stdout.splitlines()[-1])
+
+
+def serve(subject: object) -> None:
+    """Answers each line ["method", arguments...] of stdin with a line of JSON, until stdin ends."""
+    print("ready", flush=True)
+    for line in sys.stdin:
+        method, *arguments = json.loads(line)
+        print(json.dumps(getattr(subject, method)(*arguments)), flush=True)
+
+
+class Side:
+    """A child that serves: it keeps its model open between the turns of a comparison. Context manager."""
+
+    def __init__(self, python: str, script: str, *arguments: object) -> None:
+        self._command = [python, str(HERE / script), "serve", *map(str, arguments)]
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by __exit__
+        self._child = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
+        )
+        self._read()
+
+    def ask(self, method: str, *arguments: object) -> Any:
+        assert self._child.stdin is not None
+        print(json.dumps([method, *arguments]), file=self._child.stdin, flush=True)
+        return json.loads(self._read())
+
+    def _read(self) -> str:
+        """The next line; a child that ends instead ends this program."""
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        if not line:
+            self._errors.seek(0)
+            text = self._errors.read().decode(errors="replace")
+            sys.exit(f"{shlex.join(self._command)}: exit code {self._child.wait()}\n{text[-2000:]}")
+        return line
+
+    def __enter__(self) -> "Side":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        self._child.wait()
+        self._errors.close()
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

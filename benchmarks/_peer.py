@@ -1,9 +1,8 @@
 """The llama.cpp side of the comparisons: run by other scripts with the Python that has llama-cpp-python.
 
-    _peer.py tokens GGUF TEXT COUNT OUT.npy      the first COUNT tokens of a text
-    _peer.py logits GGUF IDS.npy WINDOW THREADS OUT.npy      float32 KV, no flash attention
-    _peer.py decode GGUF THREADS COUNT           tokens per second, through llama-cpp-python and through its C interface
-The last line of output is JSON.
+_peer.py tokens GGUF TEXT COUNT OUT.npy      the first COUNT tokens of a text; the last line of output is JSON
+_peer.py logits GGUF IDS.npy WINDOW THREADS OUT.npy      float32 KV, no flash attention; the same
+_peer.py serve GGUF THREADS                  a line of JSON for each line of JSON that is asked
 """
 
 import json
@@ -13,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _common import serve
 from numpy.typing import NDArray
 
 PROMPT_TOKENS = 4
 WARM_TOKENS = 8
+CONTEXT = 1024
+BATCH_TOKENS = 512
 
 
 def tokens(gguf: str, text: str, count: str, out: str) -> dict[str, Any]:
@@ -47,31 +49,96 @@ def logits(gguf: str, ids_path: str, window: str, threads: str, out: str) -> dic
     return {"rows": len(ids)}
 
 
-def decode(gguf: str, threads: str, count: str) -> dict[str, Any]:
-    import llama_cpp
+class Peer:
+    """An open model that is timed on demand."""
 
-    llama = llama_cpp.Llama(gguf, n_ctx=1024, n_threads=int(threads), n_threads_batch=int(threads), verbose=False)
-    ids = [300 + i for i in range(PROMPT_TOKENS)]
-    times = []
-    llama.eval(ids)
-    for i in range(int(count) + WARM_TOKENS):
-        llama.eval([300 + i])  # no choice of a token: what it costs is not counted against llama.cpp
-        times.append(time.perf_counter())
-    python_rate = (len(times) - WARM_TOKENS) / (times[-1] - times[WARM_TOKENS - 1])
+    def __init__(self, gguf: str, threads: str) -> None:
+        import llama_cpp
 
-    llama.reset()
-    llama.eval(ids)
-    context, times = llama._ctx.ctx, []
-    token = (llama_cpp.llama_token * 1)(ids[-1])
-    for i in range(int(count) + WARM_TOKENS):
-        token[0] = 300 + i
-        if llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(token, 1)) != 0:
+        self._lib = llama_cpp
+        self._llama = llama_cpp.Llama(
+            gguf, n_ctx=CONTEXT, n_threads=int(threads), n_threads_batch=int(threads), n_batch=BATCH_TOKENS,
+            n_ubatch=BATCH_TOKENS, verbose=False,
+        )  # fmt: skip
+        self._context = self._llama._ctx.ctx
+
+    def warm(self) -> None:
+        self._llama.eval(prompt(PROMPT_TOKENS))
+
+    def about(self) -> dict[str, Any]:
+        return {
+            "version": self._lib.__version__,
+            "system": self._lib.llama_print_system_info().decode(errors="replace").strip(),
+        }
+
+    def decode(self, count: int) -> dict[str, float]:
+        """Tokens a second as a Python program drives it, and through the C interface alone; choosing costs nothing."""
+        self._llama.reset()
+        self._llama.eval(prompt(PROMPT_TOKENS))
+        python_times, c_times = [], []
+        for i in range(count + WARM_TOKENS):
+            self._llama.eval([300 + i])
+            python_times.append(time.perf_counter())
+        self._forget(0)
+        self._run(prompt(PROMPT_TOKENS))
+        for i in range(count + WARM_TOKENS):
+            self._run([300 + i])
+            c_times.append(time.perf_counter())
+        self._forget(0)
+        return {"python": _rate(python_times), "c": _rate(c_times)}
+
+    def prefill(self, count: int) -> float:
+        """Tokens a second of reading a prompt."""
+        self._forget(0)
+        began_s = time.perf_counter()
+        for begin in range(0, count, BATCH_TOKENS):
+            self._run(prompt(count)[begin : begin + BATCH_TOKENS])
+        elapsed_s = time.perf_counter() - began_s
+        self._forget(0)
+        return count / elapsed_s
+
+    def batches(self, sizes: list[int], context: int) -> list[float]:
+        """Seconds of one step of n tokens of a sequence after `context` tokens, with the logits of all n."""
+        self._forget(0)
+        self._run(prompt(context))
+        batch = self._lib.llama_batch_init(max(sizes), 0, 1)
+        seconds = []
+        for size in sizes:
+            batch.n_tokens = size
+            for i, token in enumerate(prompt(size)):
+                batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.logits[i] = token, context + i, 1, True
+                batch.seq_id[i][0] = 0
+            began_s = time.perf_counter()
+            self._decode(batch)
+            seconds.append(time.perf_counter() - began_s)
+            self._forget(context)
+        self._lib.llama_batch_free(batch)
+        self._forget(0)
+        return seconds
+
+    def _forget(self, length: int) -> None:
+        self._lib.llama_memory_seq_rm(self._lib.llama_get_memory(self._context), 0, length, -1)
+
+    def _run(self, ids: list[int]) -> None:
+        tokens = (self._lib.llama_token * len(ids))(*ids)  # the batch only points to it
+        self._decode(self._lib.llama_batch_get_one(tokens, len(ids)))
+
+    def _decode(self, batch: Any) -> None:
+        if self._lib.llama_decode(self._context, batch) != 0:
             sys.exit("llama_decode failed")
-        llama_cpp.llama_get_logits(context)  # waits for the result
-        times.append(time.perf_counter())
-    c_rate = (len(times) - WARM_TOKENS) / (times[-1] - times[WARM_TOKENS - 1])
-    return {"python": python_rate, "c": c_rate, "version": llama_cpp.__version__}
+        self._lib.llama_get_logits(self._context)  # waits for the result
+
+
+def prompt(count: int) -> list[int]:
+    return [(7 * i) % 3000 + 300 for i in range(count)]
+
+
+def _rate(times: list[float]) -> float:
+    return (len(times) - WARM_TOKENS) / (times[-1] - times[WARM_TOKENS - 1])
 
 
 if __name__ == "__main__":
-    print(json.dumps({"tokens": tokens, "logits": logits, "decode": decode}[sys.argv[1]](*sys.argv[2:])))
+    if sys.argv[1] == "serve":
+        serve(Peer(*sys.argv[2:]))
+    else:
+        print(json.dumps({"tokens": tokens, "logits": logits}[sys.argv[1]](*sys.argv[2:])))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 TYPES = [
     "f32", "f16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q2_k_m", "q3_k_l",
-    "q4_k_m", "q5_k_m",
+    "q4_k_m", "q5_k_m", "iq4_nl", "iq4_xs", "mxfp4", "tq1_0", "tq2_0",
 ]  # fmt: skip
 F32_LIMIT = 1e-6
 RATIO_LIMIT = 1.1

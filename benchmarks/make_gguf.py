@@ -11,16 +11,17 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
 from gguf_architectures import ARCHITECTURES, add_config, gguf_tensors
+from gguf_vocabulary import add_tokenizer
 from numpy.typing import NDArray
 
 FILE_TYPES = {
     "f16": "F16", "q8_0": "Q8_0", "q4_0": "Q4_0", "q4_1": "Q4_1", "q5_0": "Q5_0", "q5_1": "Q5_1", "q2_k": "Q2_K",
-    "q3_k": "Q3_K_S", "q4_k": "Q4_K_S", "q5_k": "Q5_K_S", "q6_k": "Q6_K",
+    "q3_k": "Q3_K_S", "q4_k": "Q4_K_S", "q5_k": "Q5_K_S", "q6_k": "Q6_K", "iq4_nl": "IQ4_NL", "iq4_xs": "IQ4_XS",
+    "mxfp4": "MXFP4_MOE", "tq1_0": "TQ1_0", "tq2_0": "TQ2_0",
 }  # fmt: skip
 # Files in which llama.cpp gives some tensors more bits; our q2_k_m is what it calls Q2_K.
 MIXES = {"q2_k_m": "Q2_K", "q3_k_l": "Q3_K_L", "q4_k_m": "Q4_K_M", "q5_k_m": "Q5_K_M"}
@@ -44,57 +45,6 @@ def read_tensors(folder: Path) -> dict[str, NDArray[np.float32]]:
                 wide = raw.view({"F16": "<f2", "F32": "<f4"}[entry["dtype"]]).astype(np.float32)
             tensors[name] = wide.reshape(entry["shape"])
     return tensors
-
-
-def add_tokenizer(writer: gguf.GGUFWriter, config: dict[str, Any], folder: Path) -> None:
-    """A byte-level BPE tokenizer.json with the GPT-2 pre-tokenizer; other kinds are refused.
-
-    Without a tokenizer.json: a vocabulary without meaning, for tests of logits.
-    """
-    if not (folder / "tokenizer.json").exists():
-        words = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)]
-        words += [f"<{index}>" for index in range(len(words), config["vocab_size"])]
-        words = words[: config["vocab_size"]]
-        writer.add_tokenizer_model("llama")
-        writer.add_token_list(words)
-        writer.add_token_scores([0.0] * len(words))
-        kinds = [gguf.TokenType.UNKNOWN] + [gguf.TokenType.CONTROL] * 2 + [gguf.TokenType.BYTE] * 256
-        kinds += [gguf.TokenType.NORMAL] * len(words)
-        writer.add_token_types([int(kind) for kind in kinds[: len(words)]])
-        for key, add in (("bos_token_id", writer.add_bos_token_id), ("eos_token_id", writer.add_eos_token_id)):
-            found = config.get(key)
-            if found is not None:
-                add(found[0] if isinstance(found, list) else found)
-        return
-    tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-    if tokenizer["model"]["type"] != "BPE" or (tokenizer["pre_tokenizer"] or {}).get("type") != "ByteLevel":
-        sys.exit(f"{folder / 'tokenizer.json'}: found {tokenizer['model']['type']}, expected byte-level BPE of GPT-2")
-    tokens = [f"[PAD{i}]" for i in range(config["vocab_size"])]
-    types = [int(gguf.TokenType.UNUSED)] * len(tokens)
-    for text, index in tokenizer["model"]["vocab"].items():
-        tokens[index], types[index] = text, int(gguf.TokenType.NORMAL)
-    for added in tokenizer["added_tokens"]:
-        kind = gguf.TokenType.CONTROL if added["special"] else gguf.TokenType.USER_DEFINED
-        tokens[added["id"]], types[added["id"]] = added["content"], int(kind)
-    merges = tokenizer["model"]["merges"]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(tokens)
-    writer.add_token_types(types)
-    writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in merges])
-    writer.add_add_bos_token(bool(settings.get("add_bos_token", False)))
-    ids = {token: index for index, token in enumerate(tokens)}
-    for key, add in (
-        ("bos", writer.add_bos_token_id),
-        ("eos", writer.add_eos_token_id),
-        ("pad", writer.add_pad_token_id),
-    ):
-        token = settings.get(f"{key}_token")
-        if token is not None:
-            add(ids[token if isinstance(token, str) else token["content"]])
-    if settings.get("chat_template"):
-        writer.add_chat_template(settings["chat_template"])
 
 
 def write_float(folder: Path, out: Path, *, as_f16: bool) -> None:

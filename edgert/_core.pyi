@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['CapacityError', 'CoreError', 'NonFiniteError', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
+__all__: list[str] = ['CapacityError', 'CoreError', 'NonFiniteError', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
 class CoreError(RuntimeError):
     pass
 class CapacityError(CoreError):
@@ -77,9 +77,17 @@ class Runtime:
         ...
     def rewind(self, sequence: int, length: int) -> None:
         ...
+    def start_profile(self) -> None:
+        """
+        From now on steps are timed.
+        """
     def step(self, spans: collections.abc.Sequence[Span]) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
         """
         Appends the spans and returns float32 logits [rows, vocab], valid until the next step.
+        """
+    def stop_profile(self) -> dict[str, typing.Any]:
+        """
+        num_runs, starting_s, and steps: (kind, weight, format, rows, cols, working_s, waiting_s) in plan order; seconds of thread 0 since start_profile.
         """
     @property
     def activation_bytes(self) -> int:
@@ -123,9 +131,9 @@ def add(isa: str, a: numpy.typing.NDArray[numpy.float32], b: numpy.typing.NDArra
     ...
 def add_scaled(isa: str, factor: float, x: numpy.typing.NDArray[numpy.float32], y: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
     ...
-def attention(isa: str, q: numpy.typing.NDArray[numpy.float32], k: numpy.typing.NDArray[numpy.float32], v: numpy.typing.NDArray[numpy.float32], mask: numpy.typing.NDArray[numpy.bool], scale: float, soft_cap: float, kv_format: str) -> tuple[typing.Any, ...]:
+def attention(isa: str, q: numpy.typing.NDArray[numpy.float32], k: numpy.typing.NDArray[numpy.float32], v: numpy.typing.NDArray[numpy.float32], mask: numpy.typing.NDArray[numpy.bool], scale: float, soft_cap: float, kv_format: str, by_parts: bool = False) -> tuple[typing.Any, ...]:
     """
-    (out [rows, head_dim], log_sum_exp [rows]).
+    (out [rows, head_dim], log_sum_exp [rows]). by_parts: each page by itself, then merged.
     """
 def best_isa() -> str:
     """
@@ -140,6 +148,10 @@ def dequantize(isa: str, format: str, rows: int, cols: int, parts: collections.a
 def disk_read_rate(path: str, num_bytes: int, chunk_bytes: int = 262144) -> tuple[float, bool]:
     """
     (bytes/s, whether the page cache was bypassed).
+    """
+def fma_peak(threads: int, repeats: int = 5) -> float:
+    """
+    Median rate of float32 multiply-adds in registers, 1/s.
     """
 def format_names() -> list[str]:
     """
@@ -162,6 +174,14 @@ def kernel_names(isa: str) -> list[str]:
 def kernels_in_use(isa: str) -> dict[str, typing.Any]:
     """
     Format name -> kernel table at a level.
+    """
+def kv_format_names() -> list[str]:
+    """
+    Names of the formats that the KV cache may have.
+    """
+def kv_page_bytes(format: str, head_dim: int) -> int:
+    """
+    Bytes that the keys and values of one KV head take in a page of 64 positions.
     """
 def linear(isa: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.uint8]], x: numpy.typing.NDArray[numpy.float32], bias: typing.Annotated[numpy.typing.ArrayLike, numpy.float32] | None = None) -> numpy.typing.NDArray[numpy.float32]:
     """

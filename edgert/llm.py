@@ -19,6 +19,7 @@ from edgert.engine.cost import token_bytes
 from edgert.engine.opening import LoadOptions, OpenModel, Progress, open_engine
 from edgert.engine.output import Completion, complete
 from edgert.engine.params import SamplingOptions, SamplingParams, sampling_params
+from edgert.engine.profile import StepProfile
 from edgert.engine.prompts import Prompt, as_batch, check_prompt_length, prompt_tokens, require_tokenizer
 from edgert.engine.sequence import MAX_UNREAD_CHUNKS, Generation, Scoring
 from edgert.engine.stream import ChunkStream
@@ -39,7 +40,7 @@ def load(
     threads: int | None = None,
     context: int | None = None,
     batch_tokens: int | None = None,
-    kv_format: Literal["f16", "f32"] = "f16",
+    kv_format: Literal["f16", "f32", "q8_0"] = "f16",
     cache_prompts: int = 4,
     cache: bool = False,
     progress: Progress | None = None,
@@ -48,9 +49,11 @@ def load(
 
     threads: default one for each physical core. context: most tokens of prompt and answer together; default the
     smaller of the model's and what fits the free memory. batch_tokens: most tokens of a step (default 512). Neither
-    threads nor batch_tokens change an answer. kv_format: "f16" or "f32". cache_prompts: conversations whose keys and
-    values are kept for their next turn. cache: keep a GGUF model's weights as they lie in memory in MODEL.edgert beside
-    it, and read that the next time. progress(done_bytes, total_bytes) is called while weights are read.
+    threads nor batch_tokens change an answer. kv_format: how keys and values are kept; "f32" keeps them as they are,
+    "f16" halves them, "q8_0" takes 8.5 bits for each and loses a little (docs/quality.md). cache_prompts: conversations
+    whose keys and values are kept for their next turn. cache: keep a GGUF model's weights as they lie in memory in
+    MODEL.edgert beside it, and read that the next time. progress(done_bytes, total_bytes) is called while weights are
+    read.
 
     Raises ModelNotFoundError, FileFormatError, UnsupportedModelError, UnsupportedFormatError, ConfigError,
     TokenizerError, OutOfMemoryError, DeviceError, ConvertError (the cache cannot be written) or UsageError, all of them
@@ -233,6 +236,14 @@ class LLM:
     def clear_cache(self) -> None:
         """Frees the keys and values of kept conversations."""
         self._engine.clear_cache()
+
+    def start_profile(self) -> None:
+        """From now on every step of the model is timed, until `stop_profile`."""
+        self._engine.start_profile()
+
+    def stop_profile(self) -> StepProfile:
+        """Where the time of a step went since `start_profile`, on average: by kind of step and role of weight."""
+        return self._engine.stop_profile()
 
     def close(self) -> None:
         """Ends what runs and gives the memory back; the object cannot be used afterwards."""

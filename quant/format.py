@@ -18,6 +18,9 @@ U8 = NDArray[np.uint8]
 F32 = NDArray[np.float32]
 
 
+WHOLE_TENSOR = 0  # cell_groups of a part that a tensor has once
+
+
 @dataclass(frozen=True, slots=True)
 class PartSpec:
     """A part: `cell_bytes` for each strip and each `cell_groups` groups (4 for the super-scales of k-quants)."""
@@ -44,10 +47,15 @@ class FormatSpec:
 
     @property
     def bits(self) -> float:
-        """Bits of a weight in our file, scales included, without padding."""
+        """Bits of a weight in our file, scales included, without padding and what a tensor has once."""
         if self.is_float:
             return 8.0 * self.element_bytes
-        return sum(8.0 * p.cell_bytes / (16 * 64 * p.cell_groups) for p in self.parts)
+        return sum(8.0 * p.cell_bytes / (16 * 64 * p.cell_groups) for p in self.parts if p.cell_groups != WHOLE_TENSOR)
+
+    @property
+    def published_bits(self) -> float:
+        """Bits of a weight as the format is published, the measure of rates: of ggml's formats those of a block."""
+        return 8.0 * self.block_bytes / self.block_columns if self.block_columns else self.bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +118,10 @@ def part_bytes(spec: FormatSpec, rows: int, cols: int) -> tuple[int, ...]:
     if spec.is_float:
         return (rows * cols * spec.element_bytes,)
     strips, groups = num_strips(rows), num_groups(cols)
-    return tuple(strips * math.ceil(groups / p.cell_groups) * p.cell_bytes for p in spec.parts)
+    return tuple(
+        p.cell_bytes if p.cell_groups == WHOLE_TENSOR else strips * math.ceil(groups / p.cell_groups) * p.cell_bytes
+        for p in spec.parts
+    )
 
 
 def row_bytes(spec: FormatSpec, cols: int) -> int:

@@ -73,6 +73,27 @@ def unpack_bits(part: U8, bits: int, strips: int, groups: int) -> U32:
     return quads
 
 
+def pack_quad_bits(quads: U32) -> U8:
+    """Packs codes of one bit as indices of four columns: vector z, lane j of 16 bytes, byte r belongs to row r.
+
+    Its low half is quad 8 z + j, its high half quad 8 z + 4 + j; bit c is column c of the quad.
+    """
+    strips, groups = quads.shape[:2]
+    bits = np.ascontiguousarray(quads).view(np.uint8).reshape(strips, groups, 2, 2, 4, STRIP_ROWS, 4)
+    index = (bits << np.arange(4, dtype=np.uint8)).sum(axis=-1, dtype=np.uint8)  # [strips, groups, z, half, j, rows]
+    part: U8 = (index[:, :, :, 0] | (index[:, :, :, 1] << np.uint8(4))).reshape(-1)
+    return part
+
+
+def unpack_quad_bits(part: U8, strips: int, groups: int) -> U32:
+    """The inverse of `pack_quad_bits`: quads [strips, groups, 16, 16]."""
+    both = np.ascontiguousarray(part).reshape(strips, groups, 2, 1, 4, STRIP_ROWS, 1)
+    shifts = (4 * np.arange(2).reshape(2, 1, 1, 1) + np.arange(4)).astype(np.uint8)  # [half, 1, 1, column]
+    bits = (both >> shifts) & np.uint8(1)
+    quads: U32 = np.ascontiguousarray(bits).view(np.uint32).reshape(strips, groups, QUADS, STRIP_ROWS)
+    return quads
+
+
 def pack_scales(scales: NDArray[Scale], per_cell: int, cells: int) -> U8:
     """Scales [rows, n] -> [strips, cells, per_cell, 16 rows]: a cell is a group, or 4 groups for super-scales."""
     rows, count = scales.shape

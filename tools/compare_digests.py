@@ -1,4 +1,4 @@
-"""Run the digest program of two machines and compare what they print (run by `make neon`)."""
+"""Run the digest program of two machines and compare what they print (run by `make neon` and `make kernels`)."""
 
 import argparse
 import shlex

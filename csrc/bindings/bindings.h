@@ -2,7 +2,14 @@
 #pragma once
 #include <pybind11/pybind11.h>
 
+#include <string>
+
+#include "formats/kv.h"
+
 namespace edgert {
+
+// Throws std::invalid_argument for an unknown name.
+KVFormat kv_format_of(const std::string& name);
 
 void init_errors(pybind11::module_& m);
 void init_cpu(pybind11::module_& m);

@@ -34,6 +34,14 @@ py::dict kernels_in_use(const std::string& isa) {
   return out;
 }
 
+double bandwidth(int threads, std::size_t num_bytes, int repeats) {
+  return read_bandwidth(kernel_table(best_isa_level())->read_memory, threads, num_bytes, repeats);
+}
+
+double multiply_add_peak(int threads, int repeats) {
+  return fma_peak(kernel_table(best_isa_level())->multiply_add, threads, repeats);
+}
+
 std::tuple<double, bool> disk_rate(const std::string& path, std::int64_t num_bytes, std::int64_t chunk_bytes) {
   bool was_direct = false;
   const double rate = disk_read_rate(path, num_bytes, chunk_bytes, was_direct);
@@ -47,8 +55,10 @@ void init_cpu(py::module_& m) {
   m.def("best_isa", [] { return std::string(best_isa_level()); }, "The highest level that this CPU supports.");
   m.def("cpu_name", &cpu_name);
   m.def("kernels_in_use", &kernels_in_use, py::arg("isa"), "Format name -> kernel table at a level.");
-  m.def("read_bandwidth", &read_bandwidth, py::arg("threads"), py::arg("num_bytes") = std::size_t{1} << 30,
+  m.def("read_bandwidth", &bandwidth, py::arg("threads"), py::arg("num_bytes") = std::size_t{1} << 30,
         py::arg("repeats") = 5, py::call_guard<py::gil_scoped_release>(), "Median memory read rate, bytes/s.");
+  m.def("fma_peak", &multiply_add_peak, py::arg("threads"), py::arg("repeats") = 5,
+        py::call_guard<py::gil_scoped_release>(), "Median rate of float32 multiply-adds in registers, 1/s.");
   m.def("disk_read_rate", &disk_rate, py::arg("path"), py::arg("num_bytes"), py::arg("chunk_bytes") = 1 << 18,
         py::call_guard<py::gil_scoped_release>(), "(bytes/s, whether the page cache was bypassed).");
 }

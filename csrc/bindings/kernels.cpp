@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <span>
@@ -121,7 +122,7 @@ LinearTimes time_kernels(const std::string& isa, const std::string& format_name,
   Memory out(static_cast<std::size_t>(tokens * stride) * sizeof(float));
   LinearTimes times;
   for (const LinearKernel& kernel : table.linear[static_cast<int>(format)]) {
-    if (!kernel.name || tokens < kernel.min_tokens || tokens > kernel.max_tokens) continue;
+    if (!takes(kernel, input.input())) continue;
     times[kernel.name] =
         time_linear(kernel.run, weights.views(), input.input(), {out.as<float>(), stride, nullptr}, threads, passes);
   }
@@ -183,25 +184,27 @@ std::vector<ByteArray> pack(const std::string& format_name, const ByteArray& raw
 
 py::tuple quantize(const std::string& isa, const Floats& x, int scale_columns) {
   expect(scale_columns == 32 || scale_columns == 64, "scale_columns", scale_columns, 64);
-  const std::int64_t cols = matrix_cols(x), tokens = x.shape(0);
-  const PreparedInput p(table_of(isa), x.data(), static_cast<std::int32_t>(tokens), static_cast<std::int32_t>(cols),
-                        scale_columns);
-  const LinearInput& input = p.input();
-  const std::int64_t groups = input.group_stride;
-  const auto* sums = reinterpret_cast<const std::int32_t*>(input.sums);
-  return py::make_tuple(Array<std::int8_t>({tokens, input.codes_stride}, input.codes),
-                        Floats({tokens, p.num_scales()}, input.scales),
-                        Array<std::int32_t>({tokens, groups, std::int64_t{8}}, sums));
+  const std::int64_t cols = matrix_cols(x), tokens = x.shape(0), groups = (cols + kGroupColumns - 1) / kGroupColumns;
+  const std::int64_t num_codes = groups * kGroupColumns, num_scales = num_codes / scale_columns;
+  Array<std::int8_t> codes({tokens, num_codes});
+  Floats scales({tokens, num_scales});
+  Array<std::int32_t> sums({tokens, groups, std::int64_t{8}});
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    table_of(isa).quantize(x.data() + t * cols, static_cast<int>(cols), scale_columns,
+                           codes.mutable_data() + t * num_codes, scales.mutable_data() + t * num_scales,
+                           reinterpret_cast<GroupSums*>(sums.mutable_data()) + t * groups);
+  }
+  return py::make_tuple(codes, scales, sums);
 }
 
 py::tuple attention(const std::string& isa, const Floats& q, const Floats& k, const Floats& v, const Array<bool>& mask,
-                    float scale, float soft_cap, const std::string& kv_format) {
+                    float scale, float soft_cap, const std::string& kv_format, bool by_parts) {
   const std::int64_t rows = q.shape(0), head_dim = matrix_cols(q), positions = k.shape(0);
   expect(rows >= 1 && rows <= kMaxAttentionRows, "query rows", rows, kMaxAttentionRows);
   expect(matrix_cols(k) == head_dim && matrix_cols(v) == head_dim, "head_dim of k and v", k.shape(1), head_dim);
   expect(v.shape(0) == positions && mask.size() == rows * positions, "size of mask", mask.size(), rows * positions);
   Floats out({rows, head_dim}), log_sum_exp(rows);
-  const AttentionArrays arrays{.format = kv_format == "f16" ? KVFormat::f16 : KVFormat::f32,
+  const AttentionArrays arrays{.format = kv_format_of(kv_format),
                                .rows = static_cast<std::int32_t>(rows),
                                .positions = static_cast<std::int32_t>(positions),
                                .head_dim = static_cast<std::int32_t>(head_dim),
@@ -210,7 +213,8 @@ py::tuple attention(const std::string& isa, const Floats& q, const Floats& k, co
                                .v = v.data(),
                                .mask = mask.data(),
                                .scale = scale,
-                               .soft_cap = soft_cap};
+                               .soft_cap = soft_cap,
+                               .by_parts = by_parts};
   run_attention(table_of(isa), arrays, out.mutable_data(), log_sum_exp.mutable_data());
   return py::make_tuple(out, log_sum_exp);
 }
@@ -264,8 +268,26 @@ Floats rope(const std::string& isa, const Floats& x, const Floats& cos, const Fl
 
 }  // namespace
 
+KVFormat kv_format_of(const std::string& name) {
+  std::string known;
+  for (int i = 0; i < kNumKVFormats; ++i) {
+    if (name == kKVFormatNames[i]) return static_cast<KVFormat>(i);
+    known += std::string(i > 0 ? ", " : "") + kKVFormatNames[i];
+  }
+  throw std::invalid_argument("kv_format: found '" + name + "', expected one of: " + known);
+}
+
 void init_kernels(py::module_& m) {
   using namespace py::literals;
+  m.def(
+      "kv_format_names", [] { return std::vector<std::string>(std::begin(kKVFormatNames), std::end(kKVFormatNames)); },
+      "Names of the formats that the KV cache may have.");
+  m.def(
+      "kv_page_bytes",
+      [](const std::string& format, std::int64_t head_dim) {
+        return 2 * kv_block_bytes(kv_format_of(format), head_dim);
+      },
+      "format"_a, "head_dim"_a, "Bytes that the keys and values of one KV head take in a page of 64 positions.");
   m.def(
       "format_names",
       [] {
@@ -299,7 +321,8 @@ void init_kernels(py::module_& m) {
   m.def("quantize", &quantize, "isa"_a, "x"_a.noconvert(), "scale_columns"_a = 64,
         "(codes, scales, sums of each 64 columns).");
   m.def("attention", &attention, "isa"_a, "q"_a.noconvert(), "k"_a.noconvert(), "v"_a.noconvert(), "mask"_a.noconvert(),
-        "scale"_a, "soft_cap"_a, "kv_format"_a, "(out [rows, head_dim], log_sum_exp [rows]).");
+        "scale"_a, "soft_cap"_a, "kv_format"_a, "by_parts"_a = false,
+        "(out [rows, head_dim], log_sum_exp [rows]). by_parts: each page by itself, then merged.");
   m.def("rms_norm", &rms_norm, "isa"_a, "x"_a.noconvert(), "weight"_a.noconvert(), "eps"_a, "offset"_a = 0.0f);
   m.def("rope", &rope, "isa"_a, "x"_a.noconvert(), "cos"_a.noconvert(), "sin"_a.noconvert());
   m.def("add", &add, "isa"_a, "a"_a.noconvert(), "b"_a.noconvert());

@@ -119,14 +119,11 @@ std::unique_ptr<Runtime> make_runtime(const py::dict& graph, std::shared_ptr<con
                          .num_threads = threads,
                          .batch_tokens = batch_tokens,
                          .context = context,
-                         .kv_format = KVFormat::f16,
+                         .kv_format = kv_format_of(kv_format),
                          .kv_budget_bytes = kv_budget_bytes,
                          .choice = choice_options(kernel, known_kernels, timing_budget_s)};
   if (options.kernels == nullptr)
     throw std::invalid_argument("instruction set: found '" + isa + "', expected a supported level");
-  if (kv_format != "f16" && kv_format != "f32")
-    throw std::invalid_argument("kv_format: found '" + kv_format + "', expected f16 or f32");
-  if (kv_format == "f32") options.kv_format = KVFormat::f32;
   Graph g = graph_from_dict(graph, *store);
   const py::gil_scoped_release release;
   return std::make_unique<Runtime>(std::move(g), std::move(store), options);
@@ -185,6 +182,25 @@ py::array step(Runtime& runtime, const std::vector<const PySpan*>& py_spans) {
   return out;
 }
 
+// Everything that stop_profile's docstring says, as plain values.
+py::dict stop_profile(Runtime& runtime) {
+  const Profile profile = runtime.stop_profile();
+  const WeightStore& store = runtime.store();
+  py::list steps;
+  for (const StepTime& time : profile.steps) {
+    const std::string weight = time.weight < 0 ? std::string() : store.name(time.weight);
+    const WeightView view = time.weight < 0 ? WeightView{} : store.describe(time.weight);
+    const char* format = time.weight < 0 ? "" : spec(view.format).name;
+    steps.append(py::make_tuple(step_kind_name(time.kind), weight, format, view.rows, view.cols, time.working_s,
+                                time.waiting_s));
+  }
+  py::dict out;
+  out["num_runs"] = profile.num_runs;
+  out["starting_s"] = profile.starting_s;
+  out["steps"] = steps;
+  return out;
+}
+
 SequenceId checked(const KVStore& kv, SequenceId sequence) {
   if (kv.is_open(sequence)) return sequence;
   throw std::invalid_argument("sequence: found " + std::to_string(sequence) + ", expected an open one");
@@ -221,6 +237,10 @@ void init_runtime(py::module_& m) {
            "kernel) of earlier runs; what is missing is timed, up to timing_budget_s.")
       .def("step", &step, py::arg("spans"),
            "Appends the spans and returns float32 logits [rows, vocab], valid until the next step.")
+      .def("start_profile", &Runtime::start_profile, "From now on steps are timed.")
+      .def("stop_profile", &stop_profile,
+           "num_runs, starting_s, and steps: (kind, weight, format, rows, cols, working_s, waiting_s) in plan order; "
+           "seconds of thread 0 since start_profile.")
       .def("open_sequence", [](Runtime& r) { return r.kv().open(); })
       .def(
           "fork", [](Runtime& r, SequenceId s) { return r.kv().fork(checked(r.kv(), s)); }, py::arg("sequence"))

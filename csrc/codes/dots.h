@@ -3,6 +3,22 @@
 // Codes of a group as they are packed: 16 rows x 64 columns.
 using GroupCodes = std::uint8_t[kStripRows][kGroupColumns];
 
+// For how many groups a part holds its kPartBytes: one, unless the codes say so.
+template <class Codes>
+constexpr int part_groups([[maybe_unused]] int part) {
+  if constexpr (requires { Codes::kPartGroups; }) {
+    return Codes::kPartGroups[part];
+  } else {
+    return 1;
+  }
+}
+// Bytes of a part of a strip.
+template <class Codes>
+constexpr std::int64_t strip_part_bytes(int part, std::int64_t groups) {
+  const int every = part_groups<Codes>(part);
+  return (groups + every - 1) / every * Codes::kPartBytes[part];
+}
+
 // The four codes of a quad of a row.
 static inline std::uint32_t quad_of(const GroupCodes& codes, int lane, int quad) {
   std::uint32_t four;

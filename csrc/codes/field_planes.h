@@ -102,6 +102,7 @@ static inline PairedPlanes pair_planes(const std::uint8_t* high, const std::uint
 }
 
 static inline DotSum two_planes_dot(const std::uint8_t* high, const std::uint8_t* low, const std::int8_t* x) {
+  static_assert(4 * largest_sum(kFieldDown, 2) <= kDotCapacity);
   DotSum sums[kFieldSums];
   for (DotSum& sum : sums) sum = no_sum();
   EDGERT_UNROLL
@@ -134,11 +135,12 @@ static inline void append_plane(Bytes v, Bytes* quads) {
   quads[7] = or_bytes(quads[7], take<7, 1>(v));
 }
 
-// Two plane vectors become bits 1 and 0 of eight quads.
+// Two plane vectors become bits kUp + 1 and kUp of eight quads.
+template <int kUp>
 static inline void append_planes(PairedPlanes planes, Bytes* quads) {
   Bytes even[4], odd[4];
-  unpack_pieces<0>(planes.even, even);
-  unpack_pieces<0>(planes.odd, odd);
+  unpack_pieces<kUp>(planes.even, even);
+  unpack_pieces<kUp>(planes.odd, odd);
   EDGERT_UNROLL
   for (int i = 0; i < 4; ++i) {
     quads[2 * i] = or_bytes(quads[2 * i], even[i]);
@@ -148,8 +150,9 @@ static inline void append_planes(PairedPlanes planes, Bytes* quads) {
 
 template <int kPlanes>
 struct FieldPlanes {
+  static_assert(kPlanes <= 5);
   static constexpr int kNumParts = 1 + kPlanes, kMaxCode = (4 << kPlanes) - 1;
-  static constexpr int kPartBytes[3] = {256, 128, 128};
+  static constexpr int kPartBytes[6] = {256, 128, 128, 128, 128, 128};
   static constexpr bool kIsSigned = false;
 
   static inline void unpack(const std::uint8_t* const parts[], std::int64_t g, Bytes (&quads)[16]) {
@@ -182,9 +185,9 @@ struct FieldPlanes {
     return code;
   }
   static inline void put(std::uint8_t* const parts[], std::int64_t g, const GroupCodes& codes) {
+    static_assert(kPlanes <= 1);  // more occur only in formats of our own, which are packed in Python
     put_bits<2, kPlanes>(parts[0] + 256 * g, codes);
     if constexpr (kPlanes > 0) put_bits<1, kPlanes - 1>(parts[1] + 128 * g, codes);
-    if constexpr (kPlanes > 1) put_bits<1, kPlanes - 2>(parts[2] + 128 * g, codes);
   }
 
  private:
@@ -194,18 +197,40 @@ struct FieldPlanes {
     unpack_pieces<kPlanes>(load_bytes(field), quads);
     unpack_pieces<kPlanes>(load_bytes(field + 64), quads + 4);
     const std::int64_t at = 128 * g + 64 * half;
-    if constexpr (kPlanes == 1) append_plane(load_bytes(parts[1] + at), quads);
-    if constexpr (kPlanes == 2) append_planes(pair_planes(parts[1] + at, parts[2] + at), quads);
+    append_from<1>(parts, at, quads);
+  }
+
+  // Planes kFirst and on: two at a time, and the last alone where their number is odd.
+  template <int kFirst>
+  static inline void append_from(const std::uint8_t* const parts[], std::int64_t at, Bytes* quads) {
+    if constexpr (kFirst < kPlanes) {
+      append_planes<kPlanes - kFirst - 1>(pair_planes(parts[kFirst] + at, parts[kFirst + 1] + at), quads);
+      append_from<kFirst + 2>(parts, at, quads);
+    } else if constexpr (kFirst == kPlanes) {
+      append_plane(load_bytes(parts[kFirst] + at), quads);
+    }
   }
 
   static inline i32x16 dot_in_place(const std::uint8_t* const parts[], std::int64_t g, const std::int8_t* x) {
     const DotSum field = field_dot(parts[0] + 256 * g, x);
-    if constexpr (kPlanes == 0) {
-      return widen(field);
-    } else if constexpr (kPlanes == 1) {
+    if constexpr (kPlanes == 1) {
       return widen(add(add(field, field), plane_dot<2>(parts[1] + 128 * g, x)));  // 7 x 16 quads: within kDotCapacity
     } else {
-      return add(shift_left<2>(widen(field)), widen(two_planes_dot(parts[1] + 128 * g, parts[2] + 128 * g, x)));
+      return add_planes<1>(widen(field), parts, 128 * g, x);
+    }
+  }
+
+  // `sum` holds the bits before plane kFirst.
+  template <int kFirst>
+  static inline i32x16 add_planes(i32x16 sum, const std::uint8_t* const parts[], std::int64_t at,
+                                  const std::int8_t* x) {
+    if constexpr (kFirst < kPlanes) {
+      const DotSum two = two_planes_dot(parts[kFirst] + at, parts[kFirst + 1] + at, x);
+      return add_planes<kFirst + 2>(add(shift_left<2>(sum), widen(two)), parts, at, x);
+    } else if constexpr (kFirst == kPlanes) {
+      return add(shift_left<1>(sum), widen(plane_dot<2>(parts[kFirst] + at, x)));
+    } else {
+      return sum;
     }
   }
 };

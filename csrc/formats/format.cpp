@@ -30,10 +30,54 @@ constexpr FormatSpec kSpecs[kNumFormats] = {
      {64, 32, 32, 512, 128},
      {4, 1, 1, 1, 1}},
     {"q6_k", false, 256, 210, 64, 4, {"superscale", "subscale", "nibble", "field"}, {32, 64, 512, 256}, {4, 1, 1, 1}},
+    {"iq4_nl", false, 32, 18, 32, 2, {"scale", "nibble"}, {64, 512}, {1, 1}},
+    {"iq4_xs", false, 256, 136, 64, 3, {"superscale", "subscale", "nibble"}, {32, 32, 512}, {4, 1, 1}},
+    {"mxfp4", false, 32, 17, 32, 2, {"exponent", "nibble"}, {32, 512}, {1, 1}},
+    {"tq1_0", false, 256, 54, 64, 2, {"superscale", "trit"}, {32, 832}, {4, 4}},
+    {"tq2_0", false, 256, 66, 64, 2, {"superscale", "field"}, {32, 256}, {4, 1}},
+    {"p1", false, 0, 0, 64, 2, {"scale", "bits"}, {32, 128}, {1, 1}},
     {"p2", false, 0, 0, 64, 2, {"scale", "field"}, {32, 256}, {1, 1}},
     {"p3", false, 0, 0, 64, 3, {"scale", "field", "plane1"}, {32, 256, 128}, {1, 1, 1}},
     {"p4", false, 0, 0, 64, 4, {"scale", "field", "plane1", "plane2"}, {32, 256, 128, 128}, {1, 1, 1, 1}},
+    {"p5",
+     false,
+     0,
+     0,
+     64,
+     5,
+     {"scale", "field", "plane1", "plane2", "plane3"},
+     {32, 256, 128, 128, 128},
+     {1, 1, 1, 1, 1}},
+    {"p6",
+     false,
+     0,
+     0,
+     64,
+     6,
+     {"scale", "field", "plane1", "plane2", "plane3", "plane4"},
+     {32, 256, 128, 128, 128, 128},
+     {1, 1, 1, 1, 1, 1}},
+    {"p7",
+     false,
+     0,
+     0,
+     64,
+     7,
+     {"scale", "field", "plane1", "plane2", "plane3", "plane4", "plane5"},
+     {32, 256, 128, 128, 128, 128, 128},
+     {1, 1, 1, 1, 1, 1, 1}},
     {"p8", false, 0, 0, 64, 2, {"scale", "byte"}, {32, 1024}, {1, 1}},
+    {"c2", false, 0, 0, 64, 3, {"scale", "table", "field"}, {32, 32, 256}, {1, kWholeTensor, 1}},
+    {"c3", false, 0, 0, 64, 4, {"scale", "table", "field", "plane1"}, {32, 32, 256, 128}, {1, kWholeTensor, 1, 1}},
+    {"c4",
+     false,
+     0,
+     0,
+     64,
+     5,
+     {"scale", "table", "field", "plane1", "plane2"},
+     {32, 32, 256, 128, 128},
+     {1, kWholeTensor, 1, 1, 1}},
 };
 
 }  // namespace
@@ -54,6 +98,7 @@ std::int64_t part_bytes(Format format, int part, std::int64_t rows, std::int64_t
   const FormatSpec& s = spec(format);
   if (part >= s.num_parts) return 0;
   if (s.is_float) return rows * cols * s.part_bytes[0];
+  if (s.part_groups[part] == kWholeTensor) return s.part_bytes[part];
   const std::int64_t groups = ceil_div(cols, kGroupColumns);
   return ceil_div(rows, kStripRows) * ceil_div(groups, s.part_groups[part]) * s.part_bytes[part];
 }

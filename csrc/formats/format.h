@@ -9,7 +9,8 @@ namespace edgert {
 // Rows of a strip lie in the lanes; columns are quantised and summed in groups (docs/formats.md).
 inline constexpr int kStripRows = 16;
 inline constexpr int kGroupColumns = 64;
-inline constexpr int kMaxParts = 5;
+inline constexpr int kMaxParts = 7;
+inline constexpr int kWholeTensor = 0;  // in place of a number of groups
 
 enum class Format : std::uint8_t {
   f32,
@@ -25,12 +26,24 @@ enum class Format : std::uint8_t {
   q4_k,
   q5_k,
   q6_k,
+  iq4_nl,
+  iq4_xs,
+  mxfp4,
+  tq1_0,
+  tq2_0,
+  p1,
   p2,
   p3,
   p4,
-  p8
+  p5,
+  p6,
+  p7,
+  p8,
+  c2,
+  c3,
+  c4
 };
-inline constexpr int kNumFormats = 17;
+inline constexpr int kNumFormats = 29;
 
 // A weight matrix as the kernels read it. Float formats: parts[0] is rows x cols, row by row, row_bytes apart.
 // Other formats: each part is contiguous for the whole tensor, strip after strip, group after group.
@@ -43,7 +56,8 @@ struct WeightView {
 };
 
 // Static description of a format. part_bytes[i]: bytes of part i for one strip and `part_groups[i]` groups
-// (4 for the super-scales of k-quants, else 1). Part order is the order in our files: a prefix is a coarser tensor.
+// (4 for scales of 256 columns and tq1_0's codes, else 1; kWholeTensor: the tensor has the part once). Part order is the
+// order in our files: a prefix is a coarser tensor.
 struct FormatSpec {
   const char* name;
   bool is_float;
@@ -53,7 +67,8 @@ struct FormatSpec {
                            // float formats
   int num_parts;
   std::array<const char*, kMaxParts>
-      part_names;  // "scale" "field" "plane1" "plane2" "nibble" "byte" "minimum" "subscale" "submin"
+      part_names;  // "scale" "table" "bits" "field" "plane1" to "plane5" "nibble" "byte" "trit" "minimum" "subscale"
+                   // "submin" "exponent"
   std::array<int, kMaxParts> part_bytes;
   std::array<int, kMaxParts> part_groups;
 };

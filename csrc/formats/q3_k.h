@@ -2,7 +2,7 @@
 struct Q3_K {
   static constexpr Format kFormat = Format::q3_k;
   using Codes = FieldPlanes<1>;
-  using Scales = SuperScales<4>;
+  using Scales = SuperScales<4, 4>;
 
   static constexpr int kBlockColumns = 256;
   struct Block {

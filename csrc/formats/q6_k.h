@@ -2,7 +2,7 @@
 struct Q6_K {
   static constexpr Format kFormat = Format::q6_k;
   using Codes = NibbleFieldCodes;
-  using Scales = SuperScales<32>;
+  using Scales = SuperScales<4, 32>;
 
   static constexpr int kBlockColumns = 256;
   struct Block {

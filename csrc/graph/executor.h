@@ -29,6 +29,20 @@ struct StepRows {
   std::vector<SpanRows> spans;
 };
 
+// What one step of the plan cost thread 0, summed over the runs of a profile.
+struct StepTime {
+  StepKind kind = StepKind::embed;
+  WeightId weight = -1;  // of linear and embed: which one
+  double working_s = 0;  // in its own share of the items
+  double waiting_s = 0;  // for the others' share
+};
+
+struct Profile {
+  std::int64_t num_runs = 0;
+  double starting_s = 0;        // laying the work open and waking the helpers
+  std::vector<StepTime> steps;  // in the order of the plan
+};
+
 class Executor {
  public:
   // Chooses the kernels of the products first: a step only looks them up.
@@ -38,6 +52,9 @@ class Executor {
   StepRows& rows() { return rows_; }
   // Runs every step for rows(). REQUIRES: the KV store has room for the spans; logits: [num_logits][logits_stride()].
   void run(float* logits);
+  // From now on thread 0 notes the time between its steps; off, this costs a branch a step.
+  void start_profile();
+  Profile stop_profile();
   std::int64_t logits_stride() const { return logits_stride_; }
   std::int64_t arena_bytes() const { return static_cast<std::int64_t>(arena_.num_bytes()); }
   const LinearChoice& choice() const { return choice_; }
@@ -47,7 +64,24 @@ class Executor {
   struct Scratch {
     std::vector<KVBlock> blocks;
     std::vector<std::uint64_t> masks;
+    Memory floats;
   };
+  // How the attention of a step is divided: tiles of query rows that share a KV head, and where these are too few for
+  // the threads, parts of the pages that a tile reads. The bits do not depend on it.
+  struct AttentionWork {
+    std::int32_t heads = 1, head_tiles = 1;  // query heads of a tile; tiles that the heads of one KV head make
+    std::int32_t tokens = 1;                 // of a tile
+    std::int32_t num_parts = 1;
+    std::int32_t num_tiles(std::int32_t num_tokens) const { return (num_tokens + tokens - 1) / tokens * head_tiles; }
+  };
+  // Rows of one span that are computed together.
+  struct AttentionTile {
+    std::int32_t kv_head, first_head, num_heads, first_token, num_tokens;
+    AttentionTile(const NodeAttributes& a, const AttentionWork& work, const SpanRows& span, std::int32_t kv_head_index,
+                  std::int32_t tile);
+  };
+
+  class Laps;
 
   void run_thread(int thread);
   bool wait_complete(std::size_t begin, std::size_t end, std::uint32_t run) const;
@@ -61,6 +95,7 @@ class Executor {
   std::int8_t* codes(std::int32_t buffer, std::int32_t r) const;
   float* scales(std::int32_t buffer, std::int32_t r) const;
   GroupSums* sums(std::int32_t buffer, std::int32_t r) const;
+  LutTables* tables(std::int32_t buffer, std::int32_t r) const;
   std::int64_t padded_width(const Step& step) const;
   const NodeAttributes& attributes(const Step& step) const {
     return graph_.nodes[static_cast<std::size_t>(step.node)].attributes;
@@ -74,8 +109,11 @@ class Executor {
   void rope(const Step& step, std::int32_t r);
   void store_kv(const Step& step, std::int32_t kv_head);
   void attention(const Step& step, std::int32_t item, int thread);
-  void attend(const Step& step, const SpanRows& span, std::int32_t kv_head, std::int32_t tile, Scratch& scratch);
-  std::int32_t num_attention_items(const Step& step) const;
+  void prepare_attention();
+  AttentionWork divide_attention(const NodeAttributes& a, std::int32_t num_tokens, std::int32_t num_positions) const;
+  std::int32_t divide_attention(std::size_t step);  // returns the number of items
+  AttentionTask attention_task(const Step& step, const SpanRows& span, const AttentionTile& tile,
+                               Scratch& scratch) const;
   void moe_route(const Step& step, std::int32_t r);
   void moe_sort(const Step& step);
   std::int32_t num_moe_items(const Step& step, bool is_down) const;
@@ -99,7 +137,12 @@ class Executor {
   StepRows rows_;
   float* logits_ = nullptr;
   std::int64_t logits_stride_;
-  std::vector<Work> works_;  // one a step
+  std::vector<Work> works_;                     // one a step
+  std::vector<AttentionWork> attention_works_;  // one a step
+  Memory partials_;  // what the parts of a tile's pages give: [tiles][pages][rows] partial rows
+  std::vector<std::atomic<std::int32_t>> parts_done_;  // one a tile; 0 between steps
+  Profile profile_;
+  bool is_profiled_ = false;  // read by thread 0 only
   std::atomic<std::uint32_t> run_{0};
   std::atomic<bool> is_alone_{false};
   Team team_;  // last: its helpers end before what they read

@@ -105,14 +105,15 @@ void Executor::moe_linear(const Step& step, std::int32_t item, bool is_down) {
       x.codes += first[expert] * x.codes_stride;
       x.scales += first[expert] * x.group_stride * (kGroupColumns / spec(format).activation_columns);
       x.sums += first[expert] * x.group_stride;
+      if (x.tables != nullptr) x.tables += first[expert] * x.group_stride;
     }
   } else {
     x.vector_rows = slot_rows + first[expert];
   }
   const std::int32_t out = is_down ? moe.down : matrix == 0 ? moe.gate : moe.up;
   const LinearOutput y{.y = row(out, first[expert]), .stride = stride(out), .bias = nullptr};
-  choice_.function(id, tokens)(weight.view(), x, y, chunk * kExpertStrips,
-                               std::min(weight.view().strips, (chunk + 1) * kExpertStrips));
+  choice_.function(id, x)(weight.view(), x, y, chunk * kExpertStrips,
+                          std::min(weight.view().strips, (chunk + 1) * kExpertStrips));
 }
 
 void Executor::moe_act(const Step& step, std::int32_t slot) {

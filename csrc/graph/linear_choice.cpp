@@ -95,7 +95,7 @@ std::vector<LinearCandidate> linear_candidates(const KernelTable& kernels, Forma
       if (std::any_of(candidates.begin(), candidates.end(), is_same)) continue;
       std::string name;
       if (&table != &kernels) name.append(table.name).append("/");
-      candidates.push_back({name.append(kernel.name), kernel.run});
+      candidates.push_back({name.append(kernel.name), kernel.run, kernel.needs_tables});
     }
   };
   add(kernels);
@@ -164,7 +164,7 @@ LinearChoice::LinearChoice(const Graph& graph, const WeightStore& store, const K
             pick.seconds.emplace_back(candidates[i].name, *std::min_element(passes[i].begin(), passes[i].end()));
         }
       }
-      shape.functions[c] = candidates[picked].run;
+      shape.chosen[c] = {candidates[picked].run, candidates[picked].needs_tables};
       pick.kernel = candidates[picked].name;
       picks_.push_back(std::move(pick));
     }

@@ -26,6 +26,7 @@ inline int token_class(std::int32_t tokens) {
 struct LinearCandidate {
   std::string name;
   LinearFunction run = nullptr;
+  bool needs_tables = false;
 };
 
 // The kernels of a format that take every number of tokens of a class, each once: those of the level in its order, then
@@ -74,20 +75,25 @@ class LinearChoice {
                std::int32_t max_tokens, const LinearChoiceOptions& options);
 
   // REQUIRES: id is a matrix that the graph multiplies with.
-  LinearFunction function(WeightId id, std::int32_t tokens) const {
+  LinearFunction function(WeightId id, const LinearInput& x) const {
     const Shape& shape = shapes_[static_cast<std::size_t>(shape_of_[static_cast<std::size_t>(id)])];
-    const LinearFunction chosen = shape.functions[static_cast<std::size_t>(token_class(tokens))];
-    return chosen != nullptr ? chosen : linear_function(kernels_.linear[static_cast<int>(shape.format)], tokens);
+    const Chosen& chosen = shape.chosen[static_cast<std::size_t>(token_class(x.tokens))];
+    if (chosen.run != nullptr && (x.tables != nullptr || !chosen.needs_tables)) return chosen.run;
+    return linear_function(kernels_.linear[static_cast<int>(shape.format)], x);
   }
   // For every shape and every class of tokens that a step may have.
   const std::vector<LinearPick>& picks() const { return picks_; }
 
  private:
+  struct Chosen {
+    LinearFunction run = nullptr;  // null: no kernel takes the whole class
+    bool needs_tables = false;
+  };
   struct Shape {
     Format format;
     std::int32_t rows, cols;
     std::vector<WeightId> weights;
-    std::array<LinearFunction, kNumTokenClasses> functions{};  // null: no kernel takes the whole class
+    std::array<Chosen, kNumTokenClasses> chosen{};
   };
 
   void add_weight(const WeightStore& store, WeightId id);

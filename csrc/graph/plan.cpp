@@ -31,7 +31,8 @@ StepKind elementwise_kind(Op op) {
 
 class Compiler {
  public:
-  Compiler(const Graph& graph, const WeightStore& store, std::int32_t max_rows) : graph_(graph), store_(store) {
+  Compiler(const Graph& graph, const WeightStore& store, const KernelTable& kernels, std::int32_t max_rows)
+      : graph_(graph), store_(store), kernels_(kernels) {
     plan_.max_rows = max_rows;
   }
 
@@ -91,9 +92,7 @@ class Compiler {
   }
 
   std::int32_t add_quantized_buffer(Rows rows, std::int32_t width, int index, std::int32_t top_k = 1) {
-    Buffer b{.rows = rows, .width = width, .stride = static_cast<std::int32_t>(round_up(width, kGroupColumns))};
-    // Rows a large power of two apart would fall into the same places of the first-level cache.
-    if (b.stride % 512 == 0) b.stride += kGroupColumns;
+    Buffer b{.rows = rows, .width = width, .stride = static_cast<std::int32_t>(padded_columns(width))};
     b.scale_columns = index == 0 ? kGroupColumns : kGroupColumns / 2;
     const std::int64_t count = row_count(rows, top_k), groups = b.stride / kGroupColumns;
     b.scales_offset = round_up(count * b.stride, kBufferAlignment);
@@ -101,6 +100,15 @@ class Compiler {
     b.num_bytes = b.sums_offset + count * groups * static_cast<std::int64_t>(sizeof(GroupSums));
     plan_.buffers.push_back(b);
     return static_cast<std::int32_t>(plan_.buffers.size()) - 1;
+  }
+
+  // Gives the codes of an input tables, if the weight may be multiplied through them.
+  void add_tables(WeightId id, std::int32_t codes, std::int32_t top_k = 1) {
+    Buffer& b = plan_.buffers[static_cast<std::size_t>(codes)];
+    if (b.tables_offset != 0 || !needs_tables(kernels_.linear[static_cast<int>(store_.describe(id).format)])) return;
+    b.tables_offset = round_up(b.num_bytes, kBufferAlignment);
+    b.num_bytes = b.tables_offset +
+                  std::int64_t{top_k} * (b.stride / kGroupColumns) * static_cast<std::int64_t>(sizeof(LutTables));
   }
 
   int reads(WeightId id) const { return codes_index(store_.describe(id).format); }
@@ -173,7 +181,10 @@ class Compiler {
       case Op::linear:
         step.kind = StepKind::linear;
         step.is_parallel_alone = true;
-        if (const int i = reads(n.weights[0]); i >= 0) step.quantized[i] = quantized(step.in[0], i);
+        if (const int i = reads(n.weights[0]); i >= 0) {
+          step.quantized[i] = quantized(step.in[0], i);
+          add_tables(n.weights[0], step.quantized[i]);
+        }
         step.out = output(index, rows);
         break;
       case Op::attention: {
@@ -212,6 +223,7 @@ class Compiler {
       if (i < 0) continue;
       if (w % 3 != 2) step.quantized[i] = quantized(step.in[0], i);
       if (w % 3 == 2 && moe.act[i] < 0) moe.act[i] = add_quantized_buffer(slots, size, i, k);
+      w % 3 == 2 ? add_tables(n.weights[w], moe.act[i], k) : add_tables(n.weights[w], step.quantized[i]);
     }
     step.moe = static_cast<std::int32_t>(plan_.moes.size());
     plan_.moes.push_back(moe);
@@ -341,6 +353,7 @@ class Compiler {
 
   const Graph& graph_;
   const WeightStore& store_;
+  const KernelTable& kernels_;
   Plan plan_;
   std::int32_t last_attention_ = -1;
   std::vector<std::int32_t> last_use_;                          // last node that reads a node's value
@@ -352,8 +365,56 @@ class Compiler {
 
 }  // namespace
 
-Plan compile(const Graph& graph, const WeightStore& store, std::int32_t max_rows) {
-  return Compiler(graph, store, max_rows).run();
+const char* step_kind_name(StepKind kind) {
+  switch (kind) {
+    case StepKind::rope_tables:
+      return "rope_tables";
+    case StepKind::embed:
+      return "embed";
+    case StepKind::rms_norm:
+      return "rms_norm";
+    case StepKind::quantize:
+      return "quantize";
+    case StepKind::linear:
+      return "linear";
+    case StepKind::rope:
+      return "rope";
+    case StepKind::store_kv:
+      return "store_kv";
+    case StepKind::attention:
+      return "attention";
+    case StepKind::add:
+      return "add";
+    case StepKind::silu_mul:
+      return "silu_mul";
+    case StepKind::gelu_mul:
+      return "gelu_mul";
+    case StepKind::relu2:
+      return "relu2";
+    case StepKind::scale:
+      return "scale";
+    case StepKind::soft_cap:
+      return "soft_cap";
+    case StepKind::gather:
+      return "gather";
+    case StepKind::moe_route:
+      return "moe_route";
+    case StepKind::moe_sort:
+      return "moe_sort";
+    case StepKind::moe_gate_up:
+      return "moe_gate_up";
+    case StepKind::moe_act:
+      return "moe_act";
+    case StepKind::moe_down:
+      return "moe_down";
+    case StepKind::moe_combine:
+      return "moe_combine";
+  }
+  return "";
+}
+
+Plan compile(const Graph& graph, const WeightStore& store, const KernelTable& kernels, std::int32_t max_rows) {
+  return Compiler(graph, store, kernels, max_rows).run();
 }
 
 }  // namespace edgert

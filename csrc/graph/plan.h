@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "kernels/kernel_table.h"
 
 namespace edgert {
 
@@ -31,11 +32,13 @@ enum class StepKind : std::uint8_t {
   moe_combine,
 };
 
+const char* step_kind_name(StepKind kind);
+
 // Whose rows a buffer has: every token, the tokens whose logits are asked for, or top_k for each of either.
 enum class Rows : std::uint8_t { tokens, logits, token_experts, logit_experts };
 
 // A range of the arena. float32: [rows][stride]. Quantised: codes [rows][stride], then scales [rows][stride /
-// scale_columns], then sums [rows][stride / 64].
+// scale_columns], then sums [rows][stride / 64], then tables [stride / 64] of one token (top_k of them for experts).
 struct Buffer {
   Rows rows = Rows::tokens;
   std::int32_t width = 0;   // values of a row
@@ -44,6 +47,7 @@ struct Buffer {
   std::int64_t offset = 0;
   std::int32_t scale_columns = 0;                   // quantised buffers: columns that share a scale
   std::int64_t scales_offset = 0, sums_offset = 0;  // quantised buffers, from `offset`
+  std::int64_t tables_offset = 0;                   // 0: no kernel reads tables of this input
   std::int32_t first_step = 0, last_step = 0;
 };
 
@@ -93,6 +97,6 @@ struct Plan {
 // Tokens up to which cheap steps are run by thread 0 alone: handing them to others costs more than they do.
 inline constexpr std::int32_t kAloneTokens = 2;
 
-Plan compile(const Graph& graph, const WeightStore& store, std::int32_t max_rows);
+Plan compile(const Graph& graph, const WeightStore& store, const KernelTable& kernels, std::int32_t max_rows);
 
 }  // namespace edgert

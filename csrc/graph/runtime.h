@@ -46,6 +46,11 @@ class Runtime {
   // Throws std::invalid_argument (a span is malformed) or std::length_error (no pages left); nothing has changed then.
   Logits step(std::span<const Span> spans);
 
+  // Between the two, thread 0 notes what each step of the plan takes.
+  void start_profile() { executor_->start_profile(); }
+  Profile stop_profile() { return executor_->stop_profile(); }
+  const WeightStore& store() const { return *store_; }
+
  private:
   void check(const Span& span, std::int32_t num_tokens_before) const;
   void lay_out(std::span<const Span> spans);

@@ -1,4 +1,5 @@
-// The kernels of one instruction set. A null entry falls back to the next lower level's table.
+// The kernels of one instruction set. A null entry, and a family of matrix products that is missing, come from the
+// next lower level's table.
 // Every entry gives the same bits on every instruction set (docs/numerics.md); the scalar table is the specification.
 #pragma once
 #include <array>
@@ -18,11 +19,19 @@ struct GroupSums {
   std::int32_t unused;
 };
 
+// Of each quad of a group of 64 activations the 16 sums that four bits choose: entry i of quad q is the sum of the
+// codes whose bit is set in i, its low byte in low[16 q + i], the rest in high[16 q + i].
+struct LutTables {
+  alignas(64) std::uint8_t low[256];
+  std::uint8_t high[256];
+};
+
 // M input vectors. Quantised weights read codes, scales and sums; float weights read values.
 struct LinearInput {
   const std::int8_t* codes = nullptr;  // [vectors][codes_stride], 64-byte aligned rows, columns beyond K are 0
   const float* scales = nullptr;       // [vectors][group_stride * (64 / activation_columns of the format)]
   const GroupSums* sums = nullptr;     // [vectors][group_stride]
+  const LutTables* tables = nullptr;   // [vectors][group_stride] or null: read by kernels with needs_tables
   const float* values = nullptr;       // [vectors][values_stride], values_stride >= K rounded up to 16, pad is 0
   std::int64_t codes_stride = 0, group_stride = 0, values_stride = 0;
   const std::int32_t* vector_rows = nullptr;  // which input vector token m reads; null: m
@@ -43,23 +52,46 @@ using LinearFunction = void (*)(const WeightView& w, const LinearInput& x, const
 // One way to multiply. All kernels of a format give the same bits; which is the fastest depends on the machine, the
 // shape and the number of tokens.
 struct LinearKernel {
-  const char* name = nullptr;  // of the family: "dot" (integer dots), "float"; null: the end of a list
+  // Of the family: "dot" (integer dots), "lut" (tables of activations), "tile" (matrix units), "float"; null: the end of
+  // a list.
+  const char* name = nullptr;
   LinearFunction run = nullptr;
   std::int32_t min_tokens = 1, max_tokens = 1;  // for how many tokens it is written
+  bool needs_tables = false;                    // reads LinearInput::tables
 };
 inline constexpr int kMaxLinearKernels = 8;
 inline constexpr std::int32_t kAnyTokens = 0x7fffffff;
 using LinearKernels = std::array<LinearKernel, kMaxLinearKernels>;  // the best guess first
 
-// The first kernel of a list that takes so many tokens. REQUIRES: there is one.
-inline LinearFunction linear_function(const LinearKernels& kernels, std::int32_t tokens) {
+// Whether a kernel may be given this input.
+inline bool takes(const LinearKernel& kernel, const LinearInput& x) {
+  return kernel.name && kernel.min_tokens <= x.tokens && x.tokens <= kernel.max_tokens &&
+         (x.tables || !kernel.needs_tables);
+}
+
+// The first kernel of a list that takes the input. REQUIRES: there is one.
+inline LinearFunction linear_function(const LinearKernels& kernels, const LinearInput& x) {
   for (const LinearKernel& kernel : kernels) {
-    if (kernel.name && kernel.min_tokens <= tokens && tokens <= kernel.max_tokens) return kernel.run;
+    if (takes(kernel, x)) return kernel.run;
   }
   return nullptr;
 }
 
-inline constexpr int kMaxAttentionRows = 8;
+inline bool needs_tables(const LinearKernels& kernels) {
+  for (const LinearKernel& kernel : kernels) {
+    if (kernel.name && kernel.needs_tables) return true;
+  }
+  return false;
+}
+
+// Columns that a row of codes takes: whole groups, and rows not a large power of two apart, which would fall into the
+// same places of the first-level cache.
+inline std::int64_t padded_columns(std::int64_t cols) {
+  const std::int64_t columns = (cols + kGroupColumns - 1) / kGroupColumns * kGroupColumns;
+  return columns % 512 == 0 ? columns + kGroupColumns : columns;
+}
+
+inline constexpr int kMaxAttentionRows = 48;
 
 // Query rows that share a KV head. Bit j of masks[b * num_rows + r]: row r may read position j of block b.
 // Blocks are merged in the order given; a block wholly masked for a row is skipped for it.
@@ -75,7 +107,21 @@ struct AttentionTask {
   float* log_sum_exp;                 // [num_rows] or null: so that partial results merge
   const KVBlock* blocks;
   const std::uint64_t* masks;
+  float* scratch;  // [attention_scratch(head_dim)]
+  // [num_blocks][num_rows][partial_stride(head_dim)] or null. Not null: `attention` writes what each block gives there
+  // and nothing to `out`; `merge_attention` makes the outputs of it. So the blocks may be divided between threads.
+  float* partials;
 };
+
+// Floats that a thread needs for itself: a block of keys or values, and the scales of its values.
+inline constexpr std::int64_t attention_scratch(std::int64_t head_dim) {
+  return kPageTokens * (head_dim + kv_runs(head_dim));
+}
+// What a block gives a row: the maximum of the scores, the sum of the weights, and from kPartialOutput on the output.
+inline constexpr std::int64_t kPartialOutput = 16;
+inline constexpr std::int64_t partial_stride(std::int64_t head_dim) {
+  return kPartialOutput + (head_dim + 15) / 16 * 16;
+}
 
 struct KernelTable {
   const char* name;
@@ -91,6 +137,8 @@ struct KernelTable {
   // anyway (blocks of 32: half the error of 64 for free), else 64. The rule is that of docs/numerics.md section 1 for
   // either width.
   void (*quantize)(const float* x, int cols, int scale_columns, std::int8_t* codes, float* scales, GroupSums* sums);
+  // The tables of one quantised vector: one LutTables for each group.
+  void (*build_tables)(const std::int8_t* codes, int cols, LutTables* tables);
   // y = x / sqrt(mean(x^2) + eps) * (weight + offset). In place is allowed.
   void (*rms_norm)(const float* x, const float* weight, float offset, float eps, int cols, float* y);
   // Rotates num_heads heads of one token in place, half-split pairs (i, i + rotary_dim / 2); cos, sin: [rotary_dim /
@@ -112,13 +160,19 @@ struct KernelTable {
   void (*store_k)(KVFormat format, const float* k, int head_dim, int slot, void* block_k);
   void (*store_v)(KVFormat format, const float* v, int head_dim, int slot, void* block_v);
   void (*attention)(const AttentionTask& task);
+  void (*merge_attention)(const AttentionTask& task);  // of partials that `attention` wrote
+
+  // The or of all 8-byte words; p is aligned to 64, num_bytes a multiple of 256. The measure of the memory's bandwidth.
+  std::uint64_t (*read_memory)(const std::uint8_t* p, std::size_t num_bytes);
+  // Float32 multiply-adds in registers on values [16]; returns their number. The measure of the arithmetic's peak.
+  std::int64_t (*multiply_add)(float* values, std::int64_t rounds);
 };
 
 // Levels in ascending order per architecture: scalar avx2 avxvnni avx512 avx512vnni amx / scalar neon neon_dotprod
 // neon_i8mm.
 struct IsaLevel {
   const char* name;
-  bool is_built;      // the compiler could build its file (levels without a file of their own count as built)
+  bool is_built;      // the compiler could build its file
   bool is_supported;  // by this CPU and operating system
 };
 int num_isa_levels();

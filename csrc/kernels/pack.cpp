@@ -29,7 +29,7 @@ struct StripParts {
       std::memset(scales[i], 0, static_cast<std::size_t>(num_bytes));
     }
     for (int i = 0; i < Codes::kNumParts; ++i) {
-      codes[i] = parts[Scales::kNumParts + i] + strip * groups * Codes::kPartBytes[i];
+      codes[i] = parts[Scales::kNumParts + i] + strip * strip_part_bytes<Codes>(i, groups);
     }
   }
 };

@@ -20,7 +20,7 @@ WeightView view_of_parts(Format format, std::int32_t rows, std::int32_t cols, co
 
 PreparedInput::PreparedInput(const KernelTable& kernels, const float* x, std::int32_t tokens, std::int32_t cols,
                              int scale_columns) {
-  const std::int64_t groups = (cols + kGroupColumns - 1) / kGroupColumns;
+  const std::int64_t groups = padded_columns(cols) / kGroupColumns;
   num_scales_ = scale_columns == 32 ? 2 * groups : groups;
   input_.tokens = tokens;
   input_.values_stride = round_up(cols, 16);
@@ -30,17 +30,20 @@ PreparedInput::PreparedInput(const KernelTable& kernels, const float* x, std::in
   codes_ = Memory(static_cast<std::size_t>(tokens * input_.codes_stride));
   scales_ = Memory(static_cast<std::size_t>(tokens * num_scales_) * sizeof(float));
   sums_ = Memory(static_cast<std::size_t>(tokens * groups) * sizeof(GroupSums));
+  if (tokens == 1) tables_ = Memory(static_cast<std::size_t>(groups) * sizeof(LutTables));
   for (std::int64_t t = 0; t < tokens; ++t) {
     const float* row = x + t * cols;
     std::copy(row, row + cols, values_.as<float>() + t * input_.values_stride);
     if (scale_columns == 0) continue;
     kernels.quantize(row, cols, scale_columns, codes_.as<std::int8_t>() + t * input_.codes_stride,
                      scales_.as<float>() + t * num_scales_, sums_.as<GroupSums>() + t * groups);
+    if (tokens == 1) kernels.build_tables(codes_.as<std::int8_t>(), cols, tables_.as<LutTables>());
   }
   input_.values = values_.as<float>();
   input_.codes = codes_.as<std::int8_t>();
   input_.scales = scales_.as<float>();
   input_.sums = sums_.as<GroupSums>();
+  if (tokens == 1 && scale_columns != 0) input_.tables = tables_.as<LutTables>();
 }
 
 void run_linear(const KernelTable& kernels, const WeightView& w, const float* x, std::int32_t tokens, const float* bias,
@@ -54,13 +57,14 @@ void run_linear(const KernelTable& kernels, const WeightView& w, const float* x,
     std::copy(bias, bias + w.rows, padded_bias.as<float>());
     output.bias = padded_bias.as<float>();
   }
-  linear_function(kernels.linear[static_cast<int>(w.format)], tokens)(w, prepared.input(), output, 0, w.strips);
+  linear_function(kernels.linear[static_cast<int>(w.format)], prepared.input())(w, prepared.input(), output, 0,
+                                                                                w.strips);
   for (std::int64_t t = 0; t < tokens; ++t) std::copy_n(output.y + t * stride, w.rows, y + t * w.rows);
 }
 
 void run_attention(const KernelTable& kernels, const AttentionArrays& a, float* out, float* log_sum_exp) {
   const std::int32_t num_blocks = (a.positions + kPageTokens - 1) / kPageTokens;
-  const std::size_t block_bytes = sizeof(float) * kPageTokens * static_cast<std::size_t>(a.head_dim);
+  const auto block_bytes = static_cast<std::size_t>(kv_block_bytes(a.format, a.head_dim));
   Memory pages(2 * block_bytes * static_cast<std::size_t>(num_blocks));
   std::vector<KVBlock> blocks;
   std::vector<std::uint64_t> masks(static_cast<std::size_t>(num_blocks) * static_cast<std::size_t>(a.rows), 0);
@@ -76,6 +80,7 @@ void run_attention(const KernelTable& kernels, const AttentionArrays& a, float* 
       if (a.mask[r * a.positions + p]) mask |= std::uint64_t{1} << slot;
     }
   }
+  const Memory scratch(static_cast<std::size_t>(attention_scratch(a.head_dim)) * sizeof(float));
   AttentionTask task{.format = a.format,
                      .head_dim = a.head_dim,
                      .scale = a.scale,
@@ -86,12 +91,27 @@ void run_attention(const KernelTable& kernels, const AttentionArrays& a, float* 
                      .out = {},
                      .log_sum_exp = log_sum_exp,
                      .blocks = blocks.data(),
-                     .masks = masks.data()};
+                     .masks = masks.data(),
+                     .scratch = scratch.as<float>(),
+                     .partials = nullptr};
   for (std::int64_t r = 0; r < a.rows; ++r) {
     task.q[r] = a.q + r * a.head_dim;
     task.out[r] = out + r * a.head_dim;
   }
-  kernels.attention(task);
+  if (!a.by_parts) return kernels.attention(task);
+  const std::int64_t block_floats = a.rows * partial_stride(a.head_dim);
+  const Memory partials(static_cast<std::size_t>(num_blocks * block_floats) * sizeof(float));
+  // One block a call, in descending order: nothing may depend on which comes first.
+  for (std::int32_t b = num_blocks - 1; b >= 0; --b) {
+    AttentionTask part = task;
+    part.num_blocks = 1;
+    part.blocks += b;
+    part.masks += std::int64_t{b} * a.rows;
+    part.partials = partials.as<float>() + b * block_floats;
+    kernels.attention(part);
+  }
+  task.partials = partials.as<float>();
+  kernels.merge_attention(task);
 }
 
 }  // namespace edgert

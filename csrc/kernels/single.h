@@ -20,7 +20,7 @@ class PreparedInput {
   std::int64_t num_scales() const { return num_scales_; }  // of a token
 
  private:
-  Memory values_, codes_, scales_, sums_;
+  Memory values_, codes_, scales_, sums_, tables_;
   LinearInput input_;
   std::int64_t num_scales_;
 };
@@ -35,6 +35,7 @@ struct AttentionArrays {
   const float *q, *k, *v;  // [rows][head_dim], [positions][head_dim] twice
   const bool* mask;        // [rows][positions]
   float scale, soft_cap;
+  bool by_parts;  // each block by itself, then merged
 };
 // out [rows][head_dim], log_sum_exp [rows]. REQUIRES: rows <= kMaxAttentionRows.
 void run_attention(const KernelTable& kernels, const AttentionArrays& a, float* out, float* log_sum_exp);

@@ -9,8 +9,8 @@ namespace {
 
 // Unowned pages that keep their memory for the next taker; the others give it back.
 constexpr std::size_t kWarmPages = 8;
-
-std::int64_t value_bytes(KVFormat format) { return format == KVFormat::f32 ? 4 : 2; }
+// Pages whose entries have room from the beginning, so that a step takes no memory from the heap for them.
+constexpr std::int64_t kListedPages = 1 << 16;
 
 }  // namespace
 
@@ -18,19 +18,24 @@ KVStore::KVStore(std::vector<KVSpec> layers, KVFormat format, std::int64_t budge
     : layers_(std::move(layers)), format_(format), max_tokens_(max_tokens) {
   for (const KVSpec& layer : layers_) {
     layer_offsets_.push_back(page_bytes_);
-    page_bytes_ += 2 * kPageTokens * std::int64_t{layer.num_kv_heads} * layer.head_dim * value_bytes(format);
+    page_bytes_ += 2 * layer.num_kv_heads * kv_block_bytes(format, layer.head_dim);
   }
   page_bytes_ = std::max<std::int64_t>(round_up(page_bytes_, 64), 64);
   max_pages_ = budget_bytes / page_bytes_;
   if (max_pages_ < 1)
     throw std::invalid_argument("KV budget: found " + std::to_string(budget_bytes) +
                                 " bytes, expected at least one page of " + std::to_string(page_bytes_));
+  const auto known_pages = static_cast<std::size_t>(std::min(max_pages_, kListedPages));
+  pages_.reserve(known_pages);
+  free_pages_.reserve(known_pages);
 }
 
 SequenceId KVStore::open() {
   std::size_t id = 0;
   while (id < sequences_.size() && sequences_[id].is_open) ++id;
   if (id == sequences_.size()) sequences_.emplace_back();
+  // Room for every page that it may have: appending in a step then takes no memory from the heap.
+  sequences_[id].pages.reserve(static_cast<std::size_t>((max_tokens_ + kPageTokens - 1) / kPageTokens));
   sequences_[id].is_open = true;
   sequences_[id].length = 0;
   return static_cast<SequenceId>(id);
@@ -101,7 +106,7 @@ void KVStore::reserve(SequenceId sequence, std::int32_t num_tokens) {
 
 KVBlock KVStore::block(SequenceId sequence, std::int32_t layer, std::int32_t kv_head, std::int32_t page_index) const {
   const KVSpec& spec = layers_[static_cast<std::size_t>(layer)];
-  const std::int64_t half = kPageTokens * std::int64_t{spec.head_dim} * value_bytes(format_);
+  const std::int64_t half = kv_block_bytes(format_, spec.head_dim);
   const std::int32_t page = at(sequence).pages[static_cast<std::size_t>(page_index)];
   const std::uint8_t* k = pages_[static_cast<std::size_t>(page)].memory.data() +
                           layer_offsets_[static_cast<std::size_t>(layer)] + 2 * half * kv_head;

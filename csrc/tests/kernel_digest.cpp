@@ -1,5 +1,6 @@
 #include "tests/kernel_digest.h"
 
+#include <algorithm>
 #include <memory>
 #include <string_view>
 
@@ -28,6 +29,15 @@ std::vector<std::uint8_t> halves(Format format, std::int64_t num_bytes, DigestIn
   return out;
 }
 
+bool is_code_part(std::string_view name) {
+  return name == "field" || name == "nibble" || name == "byte" || name.starts_with("plane");
+}
+
+// Sub-scales and sub-minima of these formats have six bits.
+bool has_six_bits(Format format, std::string_view part) {
+  return (format == Format::q4_k || format == Format::q5_k) && part.starts_with("sub");
+}
+
 struct DigestWeight {
   WeightView view;
   std::vector<std::vector<std::uint8_t>> parts;
@@ -47,6 +57,13 @@ struct DigestWeight {
         parts.push_back(halves(format == Format::bf16 ? Format::p8 : Format::q8_0, num_bytes, integers));
       } else {
         parts.push_back(is_scale ? halves(format, num_bytes, integers) : integers.bytes(num_bytes));
+        // Powers of two from 2^-16 to 2^-1.
+        if (part == "exponent") {
+          for (std::uint8_t& exponent : parts.back()) exponent = 112 + exponent % 16;
+        }
+        if (has_six_bits(format, part)) {
+          for (std::uint8_t& byte : parts.back()) byte &= 63;
+        }
       }
       starts[i] = parts.back().data();
     }
@@ -143,20 +160,24 @@ std::uint64_t attention_digest(const KernelTable& table, KVFormat format, int ro
     }
   }
   std::vector<float> out(q.size()), log_sums(static_cast<std::size_t>(rows));
-  const AttentionArrays arrays{.format = format,
-                               .rows = rows,
-                               .positions = kPositions,
-                               .head_dim = head_dim,
-                               .q = q.data(),
-                               .k = k.data(),
-                               .v = v.data(),
-                               .mask = mask.get(),
-                               .scale = 0.125f,
-                               .soft_cap = soft_cap};
-  run_attention(table, arrays, out.data(), log_sums.data());
+  AttentionArrays arrays{.format = format,
+                         .rows = rows,
+                         .positions = kPositions,
+                         .head_dim = head_dim,
+                         .q = q.data(),
+                         .k = k.data(),
+                         .v = v.data(),
+                         .mask = mask.get(),
+                         .scale = 0.125f,
+                         .soft_cap = soft_cap,
+                         .by_parts = false};
   DigestHash hash;
-  hash.add_floats(out.data(), rows * head_dim);
-  hash.add_floats(log_sums.data(), rows);
+  for (const bool by_parts : {false, true}) {
+    arrays.by_parts = by_parts;
+    run_attention(table, arrays, out.data(), log_sums.data());
+    hash.add_floats(out.data(), rows * head_dim);
+    hash.add_floats(log_sums.data(), rows);
+  }
   return hash.value();
 }
 
@@ -213,18 +234,28 @@ std::vector<DigestCase> kernel_digest_cases() {
   add_vector_cases(cases);
   cases.push_back({"rope", rope_digest});
   for (const int head_dim : {24, 64, 80, 128}) {
-    for (const int rows : {1, 3, 8}) {
-      const std::string name = "." + std::to_string(head_dim) + "." + std::to_string(rows);
+    for (const int rows : {1, 3, 8, 23}) {
       const float soft_cap = rows == 3 ? 20.0f : 0.0f;
-      cases.push_back({"attention.f32" + name, [=](const KernelTable& t) {
-                         return attention_digest(t, KVFormat::f32, rows, head_dim, soft_cap);
-                       }});
-      cases.push_back({"attention.f16" + name, [=](const KernelTable& t) {
-                         return attention_digest(t, KVFormat::f16, rows, head_dim, soft_cap);
-                       }});
+      for (int f = 0; f < kNumKVFormats; ++f) {
+        const std::string name =
+            std::string("attention.") + kKVFormatNames[f] + "." + std::to_string(head_dim) + "." + std::to_string(rows);
+        cases.push_back({name, [=](const KernelTable& t) {
+                           return attention_digest(t, static_cast<KVFormat>(f), rows, head_dim, soft_cap);
+                         }});
+      }
     }
   }
   return cases;
+}
+
+std::shared_ptr<const WeightView> random_weight(Format format, int rows, int cols, std::uint64_t seed, int fill) {
+  const auto weight = std::make_shared<DigestWeight>(format, rows, cols, DigestIntegers(seed));
+  const FormatSpec& s = spec(format);
+  for (int i = 0; fill >= 0 && !s.is_float && i < s.num_parts; ++i) {
+    std::vector<std::uint8_t>& part = weight->parts[static_cast<std::size_t>(i)];
+    if (is_code_part(s.part_names[i])) std::fill(part.begin(), part.end(), static_cast<std::uint8_t>(fill));
+  }
+  return {weight, &weight->view};
 }
 
 std::uint64_t math_digest() {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ struct DigestCase {
 };
 
 std::vector<DigestCase> kernel_digest_cases();
+
+// A weight of random parts, which it keeps alive. fill: every byte of its codes, or -1.
+std::shared_ptr<const WeightView> random_weight(Format format, int rows, int cols, std::uint64_t seed, int fill);
 
 // Hash of the functions of base/math.h and of the packed blocks, which no table holds.
 std::uint64_t math_digest();

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 from edgert.cli.printable import printable
 from edgert.cli.terminal import BytesProgress, StatusLine
@@ -17,10 +18,19 @@ from edgert.llm import LLM, load
 PROMPT_PATIENCE_S = 2.0
 
 
-def open_model(path: Path | None, *, threads: int | None, context: int | None, cache: bool) -> LLM:
-    """The model, with its progress on stderr while its weights are read."""
+def open_model(
+    path: Path | None, *, threads: int | None, context: int | None, kv_format: str = "f16", cache: bool = False
+) -> LLM:
+    """The model, with its progress on stderr while its weights are read. kv_format is checked by `load`."""
     with BytesProgress(f"loading {path.name if path else 'the model'}") as progress:
-        return load(path, threads=threads, context=context, cache=cache, progress=progress.update)
+        return load(
+            path,
+            threads=threads,
+            context=context,
+            kv_format=cast(Any, kv_format),
+            cache=cache,
+            progress=progress.update,
+        )
 
 
 class PromptProgress(StatusLine):

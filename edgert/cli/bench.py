@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgert.cli import options
+from edgert.cli.profile import PhaseProfile, profile_phases, profile_table, prompt_ids
 from edgert.cli.terminal import StatusLine
 from edgert.errors import UsageError
 
@@ -57,6 +58,7 @@ def bench(
     ] = None,
     prompt_tokens: Annotated[int, typer.Option("-p", "--prompt-tokens", metavar="N", help="Tokens to read.")] = 512,
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", metavar="N", help="Tokens to write.")] = 64,
+    profile: Annotated[bool, typer.Option("--profile", help="Also show where the time of a step goes.")] = False,
     cache: options.Cache = False,
     as_json: options.Json = False,
 ) -> None:
@@ -65,6 +67,7 @@ def bench(
     \b
     Example:
       edgert bench model.gguf -t 1,2,4
+      edgert bench model.gguf -t 2 --profile
     """
     model = options.one_model(call, path, model)
     opened = options.model_path(model)
@@ -72,12 +75,15 @@ def bench(
     for name, value, low in (("-p", prompt_tokens, 1), ("-n", max_tokens, 2)):
         if value < low:
             raise UsageError(f"{name}: found {value}, expected at least {low}")
-    results = []
-    for count in counts:
-        results.append(_measure(opened, count, prompt_tokens, max_tokens, cache=cache))
-    subject, rows = results[0][0], [row for _, row in results]
+    results = [
+        _measure(opened, count, prompt_tokens, max_tokens, cache=cache, with_profile=profile) for count in counts
+    ]
+    subject, rows = results[0][0], [row for _, row, _ in results]
+    profiles = [profiled for _, _, one_count in results for profiled in one_count]
     if as_json:
         result = {"prompt_tokens": prompt_tokens, "max_tokens": max_tokens, "rows": [asdict(row) for row in rows]}
+        if profile:
+            result["profiles"] = [asdict(profiled) for profiled in profiles]
         print(json.dumps(asdict(subject) | result))
         return
     print(f"{subject.model}: {subject.architecture}, {subject.token_bytes / 1e6:.1f} MB a token, {subject.isa}")
@@ -87,6 +93,8 @@ def bench(
             f"{row.threads:7d} {row.prefill_tokens_per_s:14.1f} {row.decode_tokens_per_s:13.1f} "
             f"{row.decode_gb_per_s:7.2f} {row.bandwidth_gb_per_s:13.2f} {100 * row.share:5.0f}%"
         )
+    for profiled in profiles:
+        print("\n" + "\n".join(profile_table(profiled)))
 
 
 def thread_list(text: str | None) -> list[int]:
@@ -103,8 +111,8 @@ def thread_list(text: str | None) -> list[int]:
 
 
 def _measure(
-    path: Path | None, threads: int, prompt_tokens: int, max_tokens: int, *, cache: bool
-) -> tuple[BenchedModel, BenchRow]:
+    path: Path | None, threads: int, prompt_tokens: int, max_tokens: int, *, cache: bool, with_profile: bool
+) -> tuple[BenchedModel, BenchRow, list[PhaseProfile]]:
     from edgert.cli.answers import open_model
     from edgert.device.bandwidth import measure_bandwidth
 
@@ -120,6 +128,7 @@ def _measure(
             for _ in range(REPEATS):
                 rates.append(_rates(llm, prompt_tokens, max_tokens))
                 bandwidths.append(measure_bandwidth(threads))
+        profiles = profile_phases(llm, prompt_tokens, max_tokens) if with_profile else []
         decode = statistics.median(rate for _, rate in rates)
         bandwidth = statistics.median(bandwidths)
         decode_gb = decode * llm.token_bytes / 1e9
@@ -131,11 +140,11 @@ def _measure(
             bandwidth_gb_per_s=bandwidth,
             share=decode_gb / bandwidth,
         )
-    return subject, row
+    return subject, row, profiles
 
 
 def _rates(llm: LLM, prompt_tokens: int, max_tokens: int) -> tuple[float, float]:
     """Tokens per second of reading a prompt of arbitrary ids, and of writing."""
-    ids = [(7 * i + 1) % llm.vocab_size for i in range(prompt_tokens)]
+    ids = prompt_ids(llm, prompt_tokens)
     timings = llm.generate(ids, max_tokens=max_tokens, temperature=0, ignore_eos=True).timings
     return timings.prompt_tokens_per_s, timings.tokens_per_s

@@ -21,19 +21,23 @@ def convert(
             "-q",
             "--quant",
             metavar="NAME",
-            help="Format of every matrix: p2 p3 p4 p8 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k f16.",
+            help="Format of every matrix: c2 to c4, p1 to p8, q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k "
+            "iq4_nl iq4_xs mxfp4 tq1_0 tq2_0 f16; keep: as they are. Default: c4 for float matrices.",
         ),
     ] = None,
     q_bits: Annotated[
-        int | None, typer.Option("--q-bits", metavar="N", help="The same by width: 2, 3, 4 or 8 bits (p2 p3 p4 p8).")
+        int | None, typer.Option("--q-bits", metavar="N", help="The same by width: 1 to 8 bits (p1 to p8).")
     ] = None,
     threads: options.Threads = None,
 ) -> None:
-    """Convert a model to a folder that loads fast; without -q its weights stay as they are.
+    """Convert a model to a folder that loads fast, in 4.25 bits a weight unless -q says otherwise.
 
     \b
-    Example:
-      edgert convert llama-3.2-1b llama-1b-p4 -q p4
+    Examples:
+      edgert convert llama-3.2-1b llama-1b
+      edgert convert llama-3.2-1b llama-1b-p8 -q p8
+
+    A folder in c4 or p4 also runs at fewer bits: edgert run llama-1b --bits 2.
     """
     if quant is not None and q_bits is not None:
         raise UsageError(f"-q and --q-bits: found both ({quant} and {q_bits}), expected one")

@@ -78,6 +78,14 @@ Context: TypeAlias = Annotated[
         help="Most tokens of prompt and answer. Default: the model's, if it fits the memory.",
     ),
 ]
+KVFormat: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--kv-format",
+        metavar="NAME",
+        help="How keys and values are kept: f32, f16, or q8_0 (half of f16; loses a little).",
+    ),
+]
 Cache: TypeAlias = Annotated[
     bool,
     typer.Option(

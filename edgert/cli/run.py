@@ -44,6 +44,7 @@ def run(
     seed: options.Seed = None,
     threads: options.Threads = None,
     context: options.Context = None,
+    kv_format: options.KVFormat = "f16",
     cache: options.Cache = False,
     stop: options.Stop = None,
     ignore_eos: options.IgnoreEos = False,
@@ -76,7 +77,9 @@ def run(
     variables = options.template_variables(chat_template_kwargs)
     from edgert.cli.answers import open_model
 
-    with open_model(options.model_path(model), threads=threads, context=context, cache=cache) as llm:
+    with open_model(
+        options.model_path(model), threads=threads, context=context, kv_format=kv_format, cache=cache
+    ) as llm:
         chunks = _answer(
             llm,
             text,

@@ -19,9 +19,9 @@ from edgert.errors import ConvertError, FileFormatError
 from edgert.files.checksums import CHECKSUMS
 from edgert.quant import format as formats
 from edgert.quant.container import ContainerWriter
-from edgert.quant.format import Quantized
+from edgert.quant.format import WHOLE_TENSOR, PartSpec, Quantized
 from edgert.quant.partial_folder import PartialFolder, check_target
-from edgert.quant.quantizers import quantizer
+from edgert.quant.quantizers import Quantizer, SampleRows, piece_quantizer
 
 from .checksums import folder_checksums
 from .plan import ConvertPlan, TensorPlan, plan_conversion, target_format
@@ -56,9 +56,10 @@ def convert(
 ) -> ConvertResult:
     """Converts a Hugging Face folder or a GGUF file to our folder, which appears only when it is whole.
 
-    quant: the format of every matrix but routers (p2 p3 p4 p8 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k f16),
-    or None: as they are; q_bits: the same by width (2, 3, 4, 8). progress(done, total): bytes of source weights, then
-    those of the new file, which is read once more for its checksum. threads: None takes every core.
+    quant: the format of every matrix but routers (edgert.quant.quantizers.TARGETS), or "keep": as they are; None: c4,
+    but matrices that are quantised already stay as they are. q_bits: the same by width, p1 to p8.
+    progress(done, total): bytes of source weights, then those of the new file, which is read again for its checksum.
+    threads: None takes every core.
     Raises ConvertError if dst exists, the disk is full or a weight is not finite, and what opening a model raises.
     """
     target = target_format(quant, q_bits)
@@ -66,7 +67,7 @@ def convert(
     with _write_errors(path):
         check_target(path)
     model = loader.open_model(src)
-    plan = plan_conversion(model, target)
+    plan = plan_conversion(model, target, keep_quantised=quant is None and q_bits is None)
     total = plan.source_bytes + plan.container.file_bytes
 
     def report(done: int) -> None:
@@ -108,10 +109,16 @@ def _write_tensors(
     done = 0
     report(done)
     with ThreadPoolExecutor(threads, thread_name_prefix="edgert-convert") as pool:
-        for tensor in plan.tensors:
+        # What the pieces of a tensor share is found while those of the tensor before it are quantised.
+        shared = [pool.submit(_quantizer, tensor, files) for tensor in plan.tensors[:1]]
+        for tensor, following in zip(plan.tensors, [*plan.tensors[1:], None], strict=True):
+            quantize = shared.pop().result()
             parts: _Parts = [np.empty(n, np.uint8) for n in _container_part_bytes(plan, tensor)]
+            if following:
+                shared.append(pool.submit(_quantizer, following, files))
             futures = [
-                pool.submit(_convert_rows, tensor, files, begin, end, parts) for begin, end in _row_chunks(tensor)
+                pool.submit(_convert_rows, tensor, quantize, files, begin, end, parts)
+                for begin, end in _row_chunks(tensor)
             ]
             try:
                 for future in futures:
@@ -138,34 +145,51 @@ def _row_chunks(tensor: TensorPlan) -> Iterator[tuple[int, int]]:
         yield begin, min(begin + step, rows)
 
 
-def _convert_rows(tensor: TensorPlan, files: SourceFiles, begin: int, end: int, parts: _Parts) -> int:
+def _quantizer(tensor: TensorPlan, files: SourceFiles) -> Quantizer | None:
+    """What turns values of the tensor's rows into its format; None: they are copied. Runs on a pool thread."""
+    if tensor.is_copy:
+        return None
+
+    def sample(ranges: SampleRows) -> NDArray[np.float32]:
+        return np.concatenate([_values(tensor, files.rows(tensor.source, begin, end)) for begin, end in ranges])
+
+    return piece_quantizer(tensor.format, tensor.source.rows, tensor.source.cols, sample)
+
+
+def _convert_rows(
+    tensor: TensorPlan, quantize: Quantizer | None, files: SourceFiles, begin: int, end: int, parts: _Parts
+) -> int:
     """Fills the parts' bytes of rows [begin, end), begin on a strip. Returns `end`. Runs on a pool thread."""
     rows = files.rows(tensor.source, begin, end)
-    if not tensor.is_copy:
-        rows = _requantize(tensor, rows)
-    for whole, piece in zip(parts, formats.get(tensor.format).pack(rows), strict=True):
-        # Float rows are not padded; a strip of any other part has the same length throughout.
-        start = _part_offset(tensor, len(whole), begin)
+    if quantize:
+        try:
+            rows = quantize(_values(tensor, rows))
+        except ConvertError as error:
+            raise ConvertError(f"{tensor.source.name}: {error}") from error
+    made = formats.get(tensor.format)
+    for spec, whole, piece in zip(made.spec.parts, parts, made.pack(rows), strict=True):
+        start = _part_offset(tensor, spec, len(whole), begin)
         whole[start : start + len(piece)] = piece
     return end
 
 
-def _part_offset(tensor: TensorPlan, part_bytes: int, row: int) -> int:
+def _part_offset(tensor: TensorPlan, part: PartSpec, part_bytes: int, row: int) -> int:
+    """Where the strip of a row begins in a part."""
+    if part.cell_groups == WHOLE_TENSOR:
+        return 0
+    # Float rows are not padded; a strip of any other part has the same length throughout.
     if formats.get(tensor.format).spec.is_float:
         return part_bytes // tensor.shape[0] * row
     return part_bytes // -(-tensor.shape[0] // 16) * (row // 16)
 
 
-def _requantize(tensor: TensorPlan, rows: Quantized) -> Quantized:
+def _values(tensor: TensorPlan, rows: Quantized) -> NDArray[np.float32]:
     values = formats.get(tensor.source.entry.format).dequantize(rows)
     if not np.isfinite(values).all():
         raise FileFormatError(
             f"{tensor.source.name}: found a weight that is not finite, expected finite ones; the file is damaged"
         )
-    try:
-        return quantizer(tensor.format)(values)
-    except ConvertError as error:
-        raise ConvertError(f"{tensor.source.name}: {error}") from error
+    return values
 
 
 def _cancel(futures: list[Future[int]]) -> None:

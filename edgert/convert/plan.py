@@ -11,7 +11,9 @@ from edgert.quant import format as formats
 from edgert.quant.container import ContainerPlan, ContainerTensor, group_units, plan_container
 from edgert.quant.quantizers import TARGETS
 
-_Q_BITS = {2: "p2", 3: "p3", 4: "p4", 8: "p8"}
+_Q_BITS = {bits: f"p{bits}" for bits in range(1, 9)}
+DEFAULT_TARGET = "c4"
+KEEP = "keep"  # the name for "as it is"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,29 +71,35 @@ class ConvertPlan:
 
 
 def target_format(quant: str | None, q_bits: int | None) -> str | None:
-    """The format that -q NAME or --q-bits N asks for. Raises UsageError if both are given or none has that name."""
+    """The format that -q NAME or --q-bits N asks for, c4 without either; None: everything stays as it is.
+
+    Raises UsageError if both are given or none has that name.
+    """
     if quant is not None and q_bits is not None:
         raise UsageError(f"target: found both -q {quant} and --q-bits {q_bits}, expected one; drop the other")
     if q_bits is not None:
         if q_bits not in _Q_BITS:
             raise UsageError(f"--q-bits: found {q_bits}, expected one of {', '.join(map(str, _Q_BITS))}")
         return _Q_BITS[q_bits]
+    if quant == KEEP:
+        return None
     if quant is not None and quant not in TARGETS:
         raise UsageError(
-            f"target format: found {quant!r}, expected one of {', '.join(TARGETS)}; pass one of them to -q"
+            f"target format: found {quant!r}, expected {KEEP} or one of {', '.join(TARGETS)}; pass one of them to -q"
         )
-    return quant
+    return quant or DEFAULT_TARGET
 
 
-def plan_conversion(model: Model, target: str | None) -> ConvertPlan:
+def plan_conversion(model: Model, target: str | None, *, keep_quantised: bool = False) -> ConvertPlan:
     """What becomes of each weight that the model's graph names.
 
-    target: a format of `TARGETS` for every matrix but routers, or None: everything stays as it is.
+    target: a format of `TARGETS` for every matrix but routers, or None: everything stays as it is. keep_quantised: the
+    target is for float matrices only, as quantising twice loses twice.
     Raises ConvertError for a folder that edgert made, UnsupportedFormatError for a tensor whose type cannot be read.
     """
     if model.checkpoint.kind == "edgert":
         _check_own_folder(model, target)
-    tensors = tuple(_plan_tensor(source, target) for source in model.weights.values())
+    tensors = tuple(_plan_tensor(source, target, keep_quantised) for source in model.weights.values())
     container = plan_container(group_units(_container_tensor(t) for t in tensors))
     return ConvertPlan(source=model.checkpoint.path, target=target, tensors=tensors, container=container)
 
@@ -100,7 +108,9 @@ def _check_own_folder(model: Model, target: str | None) -> None:
     """Our folder may be converted again only from floats to something smaller."""
     path = model.checkpoint.path
     if target is None:
-        raise ConvertError(f"{path}: found a folder that edgert made, expected another kind; copy it, or use -q")
+        raise ConvertError(
+            f"{path}: found a folder that edgert made, expected another kind; copy it, or use -q with a format"
+        )
     for source in model.weights.values():
         if source.entry.format in formats.names() and not formats.get(source.entry.format).spec.is_float:
             raise ConvertError(
@@ -108,7 +118,7 @@ def _check_own_folder(model: Model, target: str | None) -> None:
             )
 
 
-def _plan_tensor(source: WeightSource, target: str | None) -> TensorPlan:
+def _plan_tensor(source: WeightSource, target: str | None, keep_quantised: bool) -> TensorPlan:
     found = source.entry.format
     if found not in formats.names():
         raise UnsupportedFormatError(
@@ -121,6 +131,8 @@ def _plan_tensor(source: WeightSource, target: str | None) -> TensorPlan:
         return TensorPlan(source=source, format=found, reason="router, never quantised")
     if target is None:
         return TensorPlan(source=source, format=found, reason="as it is")
+    if keep_quantised and not formats.get(found).spec.is_float:
+        return TensorPlan(source=source, format=found, reason="quantised already, as it is")
     if found == target:
         return TensorPlan(source=source, format=found, reason=f"is {target} already")
     fitting = _fitting(target, source.cols)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgert import _core
 from edgert.engine.output import Chunk
+from edgert.engine.profile import StepProfile, step_profile
 from edgert.engine.prompt_cache import PromptCache
 from edgert.engine.scheduler import PlannedSpan, StepPlan, plan_step
 from edgert.engine.sequence import Generation, Scoring, Sequence
@@ -25,6 +26,7 @@ STEP_S = 1.0
 # What a first step may hold before its rate is known, and what every later one may.
 MIN_STEP_TOKENS = 64
 MIN_MEASURED_TOKENS = 16
+CLOSED = "the model is closed: open it again with edgert.load(...)"
 
 
 class Engine:
@@ -64,7 +66,7 @@ class Engine:
         # Looked at afterwards: whoever closes meanwhile has seen this request.
         if self._is_closed:
             self._active.pop(sequence.key, None)
-            raise UsageError("the model is closed: open it again with edgert.load(...)")
+            raise UsageError(CLOSED)
 
     def next_chunk(self, sequence: Generation) -> Chunk:
         """The next chunk, waiting and stepping as needed. Raises what made the request fail."""
@@ -95,6 +97,21 @@ class Engine:
         with self._turns.alone():
             if not self._is_closed:
                 self._cache.clear()
+
+    def start_profile(self) -> None:
+        """Times the steps of the plan from now on."""
+        with self._turns.alone():
+            self._open_runtime().start_profile()
+
+    def stop_profile(self) -> StepProfile:
+        """What the steps since `start_profile` cost."""
+        with self._turns.alone():
+            return step_profile(self._open_runtime().stop_profile())
+
+    def _open_runtime(self) -> Runtime:
+        if self._is_closed:
+            raise UsageError(CLOSED)
+        return self._runtime
 
     def close(self) -> None:
         """Fails the requests that run and frees the weights, after the step that runs."""

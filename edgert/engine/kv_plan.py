@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgert import _core
 from edgert.errors import OutOfMemoryError
 from edgert.graph import Graph
 
 PAGE_TOKENS = 64
-KV_BYTES = {"f16": 2, "f32": 4}
+KV_FORMATS = tuple(_core.kv_format_names())
 # What the KV cache leaves of the free memory to everything else.
 MEMORY_SHARE = 0.9
 
@@ -23,12 +24,8 @@ class KVPlan:
 
 def page_bytes(graph: Graph, kv_format: str) -> int:
     """Bytes of a page of 64 positions over all layers: keys and values of each KV head."""
-    values = sum(
-        2 * int(n.attributes["num_kv_heads"]) * int(n.attributes["head_dim"])
-        for n in graph.nodes
-        if n.op == "attention"
-    )
-    return max(values, 1) * KV_BYTES[kv_format] * PAGE_TOKENS
+    layers = [n.attributes for n in graph.nodes if n.op == "attention"]
+    return max(1, sum(int(a["num_kv_heads"]) * _core.kv_page_bytes(kv_format, int(a["head_dim"])) for a in layers))
 
 
 def plan_kv(*, model_context: int, asked_context: int | None, page_bytes: int, available_bytes: int) -> KVPlan:

@@ -19,7 +19,7 @@ from edgert.device.kernels import (
 from edgert.device.memory import available_bytes
 from edgert.device.threads import default_threads
 from edgert.engine.engine import Engine
-from edgert.engine.kv_plan import KV_BYTES, page_bytes, plan_kv
+from edgert.engine.kv_plan import KV_FORMATS, page_bytes, plan_kv
 from edgert.engine.packed_cache import check_cache, is_packed_at_load, open_cache, write_cache
 from edgert.engine.params import check_integer
 from edgert.errors import ConfigError, OutOfMemoryError, UsageError
@@ -52,8 +52,8 @@ class LoadOptions:
             if value is not None:
                 check_integer(name, value, 1, high)
         check_integer("cache_prompts", self.cache_prompts, 0)
-        if self.kv_format not in KV_BYTES:
-            raise UsageError(f"kv_format: found {self.kv_format!r}, expected one of: {', '.join(KV_BYTES)}")
+        if self.kv_format not in KV_FORMATS:
+            raise UsageError(f"kv_format: found {self.kv_format!r}, expected one of: {', '.join(KV_FORMATS)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,10 +22,12 @@ _EXPONENTS: dict[str, tuple[str, int]] = {
 _BLOCK_SCALES: dict[str, tuple[int, ...]] = {
     "q4_0": (0,), "q4_1": (0, 2), "q5_0": (0,), "q5_1": (0, 2), "q8_0": (0,),
     "q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,),
+    "iq4_nl": (0,), "iq4_xs": (0,), "tq1_0": (52,), "tq2_0": (64,),
 }  # fmt: skip
 _BLOCK_BYTES = {name: block_bytes for name, _, block_bytes in GGML_TYPES.values()}
 _FLOAT_PARTS = ("scale", "minimum", "superscale")
-_PLANE_FORMATS = ("p2", "p3", "p4", "p8")
+_ENDLESS_EXPONENT = 253  # of mxfp4: from here on 12 times the power of two is infinite
+_BF16_SCALES = ("p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "c2", "c3", "c4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,9 @@ def _spans(entry: TensorEntry) -> Iterator[Span]:
     for part in entry.parts:
         unit, num_bad = 1, _none
         if part.name in _FLOAT_PARTS:
-            unit, num_bad = _values("bf16" if entry.format in _PLANE_FORMATS else "f16")
+            unit, num_bad = _values("bf16" if entry.format in _BF16_SCALES else "f16")
+        elif part.name == "exponent":
+            num_bad = _num_endless
         what = f"tensor {entry.name!r}, part {part.name!r}"
         yield Span(what, part.offset, part.length, unit, num_bad, part.checksum)
 
@@ -102,11 +106,18 @@ def _values(format_name: str) -> tuple[int, Callable[[bytes], int]]:
     if format_name in _BLOCK_SCALES:
         block_bytes, places = _BLOCK_BYTES[format_name], _BLOCK_SCALES[format_name]
         return block_bytes, lambda piece: _num_bad_scales(piece, block_bytes, places)
+    if format_name == "mxfp4":
+        block_bytes = _BLOCK_BYTES[format_name]
+        return block_bytes, lambda piece: _num_endless(piece[::block_bytes])
     return 1, _none
 
 
 def _none(piece: bytes) -> int:
     return 0
+
+
+def _num_endless(exponents: bytes) -> int:
+    return int(np.count_nonzero(np.frombuffer(exponents, np.uint8) >= _ENDLESS_EXPONENT))
 
 
 def _num_not_finite(words: NDArray[np.unsignedinteger], bits: int) -> int:

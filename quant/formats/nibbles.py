@@ -14,6 +14,7 @@ import numpy as np
 
 from ..format import F32, U8, FormatSpec, PartSpec, Quantized
 from ..layout import from_quads, num_groups, num_strips, pack_bits, pack_scales, to_quads, unpack_bits, unpack_scales
+from .blocks import halves_of_32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,7 @@ class NibbleFormat:
 
     def decode(self, blocks: U8, cols: int) -> Quantized:
         b = blocks.reshape(-1, cols // 32, self.spec.block_bytes)
-        codes = np.concatenate([b[:, :, -16:] & 15, b[:, :, -16:] >> 4], axis=2)
+        codes = halves_of_32(b[:, :, -16:])
         if self.bits == 5:
             codes |= np.unpackbits(b[:, :, -20:-16], axis=2, bitorder="little") << 4
         count = 1 + self.has_minimum

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..format import F32, U8, FormatSpec, PartSpec, Quantized, register
 from ..layout import from_quads, num_groups, num_strips, pack_bits, pack_scales, to_quads, unpack_bits, unpack_scales
+from .blocks import pairs_of_128
 
 
 @register
@@ -29,8 +30,7 @@ class Q2_K:
     def decode(self, blocks: U8, cols: int) -> Quantized:
         b = blocks.reshape(-1, cols // 256, 84)
         sub = b[:, :, :16].reshape(-1, cols // 16)
-        pairs = b[:, :, 16:80].reshape(-1, 2, 32)
-        codes = np.concatenate([(pairs >> s) & 3 for s in (0, 2, 4, 6)], axis=2)  # [blocks, 2, 128]
+        codes = pairs_of_128(b[:, :, 16:80].reshape(-1, 2, 32))
         d = np.ascontiguousarray(b[:, :, 80:]).view(np.float16)
         return Quantized(codes.reshape(-1, cols), (d[:, :, 0], d[:, :, 1], sub & 15, sub >> 4))
 

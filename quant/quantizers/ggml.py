@@ -14,6 +14,7 @@ from edgert.errors import ConvertError
 
 from ..float_bits import round_to_f16
 from ..format import Quantized
+from ..formats.blocks import MICRO_VALUES, UNEVEN_VALUES
 
 F32 = NDArray[np.float32]
 Fit = Callable[[F32, F32], tuple[F32, F32]]
@@ -28,6 +29,7 @@ _Q4_1_SHARES = (0.84, 0.90, 0.95, 1.0)
 _Q4_K_SHARES = (0.80, 0.87, 0.93, 1.0)
 _Q2_K_SHARES = (0.55, 0.65, 0.75, 0.85, 0.95, 1.0)
 _FIVE_BIT_SHARES = (0.90, 0.94, 0.97, 1.0)
+_IQ4_SHARES = (0.80, 0.86, 0.91, 0.96, 1.0, 1.05)
 
 
 def round_f16(x: F32) -> Quantized:
@@ -98,6 +100,97 @@ def quantize_q4_k(x: F32) -> Quantized:
 def quantize_q5_k(x: F32) -> Quantized:
     """value = (d * sc) * q - (dmin * m), q 0..31, sc and m 0..63 for 32 columns, d and dmin f16 for 256."""
     return _quantize_super_min(x, 31, _FIVE_BIT_SHARES, columns=32, sub_levels=63)
+
+
+def quantize_iq4_nl(x: F32) -> Quantized:
+    """value = d * table[q], d f16 for 32 columns."""
+    blocks = x.reshape(-1, 32)
+    d = _search_uneven(blocks, f16=True)
+    codes = _nearest_uneven(_over(blocks, d))
+    return Quantized(codes.reshape(x.shape), (_rows(d, x, np.float16),))
+
+
+def quantize_iq4_xs(x: F32) -> Quantized:
+    """value = (d * sc) * table[q], sc -32..31 for 32 columns, d f16 for 256."""
+    blocks = x.reshape(-1, 32)
+    wanted = _search_uneven(blocks, f16=False).reshape(-1, 8)
+    d = _f16(_extreme(wanted) / np.float32(-32))
+    sc = _nearest(wanted, d, -32, 31)
+    codes = _nearest_uneven(_over(blocks, (d * sc).reshape(-1, 1)))
+    return Quantized(codes.reshape(x.shape), (_rows(d, x, np.float16), _rows(sc, x, np.int8)))
+
+
+def quantize_mxfp4(x: F32) -> Quantized:
+    """value = 2^(e - 128) * table[q], e for 32 columns: the better of the two powers of two that suit the largest."""
+    blocks = x.reshape(-1, 32)
+    _, exponent = np.frexp(np.abs(blocks).max(axis=1, keepdims=True))
+    best_e, best_codes = np.zeros_like(exponent), np.zeros(blocks.shape, np.uint8)
+    best_error = np.full(exponent.shape, np.inf, np.float32)
+    for above in (124, 125):  # the largest is 4 to 8 steps, of which 6 is the last, or 2 to 4
+        e = np.clip(exponent + above, 0, 252)
+        step = np.ldexp(np.float32(1), e - 128)
+        codes = _nearest_micro(_over(blocks, step))
+        error = _dot_self(step * MICRO_VALUES[codes].astype(np.float32) - blocks)
+        better = error < best_error
+        best_error, best_e = np.where(better, error, best_error), np.where(better, e, best_e)
+        best_codes = np.where(better, codes, best_codes)
+    return Quantized(best_codes.reshape(x.shape), (_rows(best_e, x, np.uint8),))
+
+
+def quantize_ternary(x: F32) -> Quantized:
+    """value = d * (q - 1), d f16 for 256 columns: the largest magnitude, which is exact where weights are ternary."""
+    blocks = x.reshape(-1, 256)
+    d = _f16(np.abs(blocks).max(axis=1, keepdims=True))
+    codes = _nearest(blocks, d, -1, 1) + np.float32(1)
+    return Quantized(codes.astype(np.uint8).reshape(x.shape), (_rows(d, x, np.float16),))
+
+
+def _search_uneven(blocks: F32, *, f16: bool) -> F32:
+    """The d [n, 1], of either sign, with the least squared error of d * table[q]."""
+    start = _extreme(blocks) / np.float32(UNEVEN_VALUES[0])
+    best, best_gain = np.zeros_like(start), np.zeros_like(start)
+    for share in (*_IQ4_SHARES, None):
+        if share is not None:
+            d = start * np.float32(share)
+        else:  # at last what is best for the codes of the best so far
+            values = UNEVEN_VALUES[_nearest_uneven(_over(blocks, best))].astype(np.float32)
+            d = _dot(blocks, values) / _dot_self(values)
+        d = _f16(d) if f16 else d
+        values = UNEVEN_VALUES[_nearest_uneven(_over(blocks, d))].astype(np.float32)
+        gain = d * (d * _dot_self(values) - np.float32(2) * _dot(blocks, values))
+        better = gain < best_gain
+        best, best_gain = np.where(better, d, best), np.where(better, gain, best_gain)
+    result: F32 = best
+    return result
+
+
+def _nearest_uneven(x: F32) -> NDArray[np.uint8]:
+    """The code whose value is nearest to x rounded: searching for each x itself takes five times as long."""
+    return _UNEVEN_CODES[np.rint(np.clip(x, -127, 113)).astype(np.int16) + 127]
+
+
+def _nearest_micro(x: F32) -> NDArray[np.uint8]:
+    """Codes 0..7, and 8 more below zero."""
+    magnitude = _nearest_index(np.abs(x), MICRO_VALUES[:8])
+    result: NDArray[np.uint8] = magnitude | ((x < 0).astype(np.uint8) << np.uint8(3))
+    return result
+
+
+def _nearest_index(x: NDArray[np.generic], ascending: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """Which of the values is nearest to each x."""
+    middles = (ascending[1:].astype(np.float32) + ascending[:-1]) / 2
+    return np.searchsorted(middles, x).astype(np.uint8)
+
+
+_UNEVEN_CODES = _nearest_index(np.arange(-127, 114), UNEVEN_VALUES)
+
+
+def _over(x: F32, step: F32) -> F32:
+    """x / step; 0 where the step is 0."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        inverse = np.where(step == 0, np.float32(0), np.float32(1) / step)
+        result: F32 = np.nan_to_num(x * inverse, copy=False)
+    return result
 
 
 def _quantize_with_minimum(x: F32, levels: int, shares: tuple[float, ...]) -> Quantized:
@@ -209,10 +302,7 @@ def _sub_scales(values: F32, levels: int) -> tuple[F32, F32]:
 
 def _nearest(x: F32, step: F32, low: int, high: int) -> F32:
     """round(x / step) within low..high; 0 where the step is 0."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        inverse = np.where(step == 0, np.float32(0), np.float32(1) / step)
-        q = np.rint(x * inverse)
-    result: F32 = np.clip(np.nan_to_num(q, copy=False), low, high)
+    result: F32 = np.clip(np.rint(_over(x, step)), low, high)
     return result
 
 

@@ -1,4 +1,4 @@
-"""Round-to-nearest with a searched scale for p2, p3, p4 and p8: one bf16 scale for each 64 columns of a row.
+"""Round-to-nearest with a searched scale for p1 to p8: one bf16 scale for each 64 columns of a row.
 
 Every candidate scale is rounded to bf16 first; the one with the least squared error wins, then is refined by least
 squares for its codes. All vectorised: float32, in the caller's chunk (which should fit the cache).
@@ -21,10 +21,23 @@ _SHARES = {
     2: (0.46, 0.54, 0.62, 0.70, 0.78, 0.87, 1.0),
     3: (0.58, 0.66, 0.73, 0.80, 0.87, 0.95, 1.04),
     4: (0.70, 0.77, 0.83, 0.89, 0.95, 1.0, 1.05),
+    5: (0.80, 0.85, 0.89, 0.93, 0.97, 1.0, 1.03),
+    6: (0.90, 0.93, 0.95, 0.97, 0.985, 1.0, 1.015),
+    7: (0.95, 0.965, 0.98, 0.99, 1.0, 1.008),
 }
 _REFINEMENTS = 2
 _P8_SHARES = (1.0, 0.996, 0.992, 0.988, 0.98)
-_SMALLEST = np.float32(2.0**-100)  # below it a group is zero, as for activations
+SMALLEST = np.float32(2.0**-100)  # below it a group is zero, as for activations
+
+
+def quantize_p1(x: F32) -> Quantized:
+    """value = +-scale: the mean of the magnitudes has the least squared error."""
+    rows, cols = x.shape
+    groups, top = normalised_groups(x)
+    in_group = np.minimum(cols - GROUP_COLUMNS * np.arange(num_groups(cols)), GROUP_COLUMNS).astype(np.float32)
+    mean = np.abs(groups).sum(axis=1, keepdims=True) / np.tile(in_group, rows)[:, None]
+    scale = np.where(top >= SMALLEST, round_to_bf16(mean * top), np.float32(0))
+    return finish((groups >= 0).astype(np.uint8), scale, x.shape)
 
 
 def quantize_p2(x: F32) -> Quantized:
@@ -39,9 +52,21 @@ def quantize_p4(x: F32) -> Quantized:
     return _quantize_planes(x, 4)
 
 
+def quantize_p5(x: F32) -> Quantized:
+    return _quantize_planes(x, 5)
+
+
+def quantize_p6(x: F32) -> Quantized:
+    return _quantize_planes(x, 6)
+
+
+def quantize_p7(x: F32) -> Quantized:
+    return _quantize_planes(x, 7)
+
+
 def _quantize_planes(x: F32, bits: int) -> Quantized:
     """value = scale * (2 q + 1 - 2^bits). x: finite float32 [rows, cols]."""
-    groups, top = _normalised_groups(x)
+    groups, top = normalised_groups(x)
     half = 1 << (bits - 1)
     ceiling = top / np.float32(2 * half - 1)  # the scale whose largest value is the group's
     best = _Best(groups)
@@ -49,24 +74,24 @@ def _quantize_planes(x: F32, bits: int) -> Quantized:
         best.offer(round_to_bf16(ceiling * np.float32(share)), top, half, 0.5)
     for _ in range(_REFINEMENTS):
         best.offer(round_to_bf16(best.least_squares(top, half, 0.5)), top, half, 0.5)
-    scale = np.where(top >= _SMALLEST, best.scale, np.float32(0))
+    scale = np.where(top >= SMALLEST, best.scale, np.float32(0))
     u = _snap(groups, _steps(scale, top), half, 0.5)
     codes = (u + np.float32(half - 0.5)).astype(np.uint8)
-    codes[top[:, 0] < _SMALLEST] = 0
-    return _finish(codes, scale, x.shape)
+    codes[top[:, 0] < SMALLEST] = 0
+    return finish(codes, scale, x.shape)
 
 
 def quantize_p8(x: F32) -> Quantized:
     """value = scale * q, q in -127..127. x: finite float32 [rows, cols]."""
-    groups, top = _normalised_groups(x)
+    groups, top = normalised_groups(x)
     ceiling = top / np.float32(127)
     best = _Best(groups)
     for share in _P8_SHARES:
         best.offer(round_to_bf16(ceiling * np.float32(share)) / np.float32(2), top, 127, 0.0)
-    scale = np.where(top >= _SMALLEST, best.scale, np.float32(0))
+    scale = np.where(top >= SMALLEST, best.scale, np.float32(0))
     codes = _snap(groups, _steps(scale, top), 127, 0.0).astype(np.int8)
-    codes[top[:, 0] < _SMALLEST] = 0
-    return _finish(codes, scale * np.float32(2), x.shape)
+    codes[top[:, 0] < SMALLEST] = 0
+    return finish(codes, scale * np.float32(2), x.shape)
 
 
 class _Best:
@@ -82,7 +107,7 @@ class _Best:
     def offer(self, scale: F32, top: F32, half: int, offset: float) -> None:
         """Keeps `scale` [groups, 1] where its error is smaller."""
         xu, uu = self._sums(_steps(scale, top), half, offset)
-        step = np.float32(2) * scale / np.maximum(top, _SMALLEST)
+        step = np.float32(2) * scale / np.maximum(top, SMALLEST)
         gain = step * (step * uu - np.float32(2) * xu)
         better = gain < self.gain
         self.gain = np.where(better, gain, self.gain)
@@ -100,7 +125,7 @@ class _Best:
         return xu, np.einsum("ij,ij->i", u, u)[:, None]
 
 
-def _normalised_groups(x: F32) -> tuple[F32, F32]:
+def normalised_groups(x: F32) -> tuple[F32, F32]:
     """x in groups [n, 64] divided by their largest magnitude, and that magnitude [n, 1]."""
     rows, cols = x.shape
     padded_cols = num_groups(cols) * GROUP_COLUMNS
@@ -110,7 +135,7 @@ def _normalised_groups(x: F32) -> tuple[F32, F32]:
         x = padded
     groups = np.ascontiguousarray(x).reshape(-1, GROUP_COLUMNS)
     top = np.maximum(groups.max(axis=1), -groups.min(axis=1))[:, None]
-    return groups * (np.float32(1) / np.maximum(top, _SMALLEST)), top
+    return groups * (np.float32(1) / np.maximum(top, SMALLEST)), top
 
 
 def _steps(scale: F32, top: F32) -> F32:
@@ -132,7 +157,7 @@ def _snap(groups: F32, steps: F32, half: int, offset: float, out: F32 | None = N
     return u
 
 
-def _finish(codes: NDArray[np.generic], scale: F32, shape: tuple[int, ...]) -> Quantized:
+def finish(codes: NDArray[np.generic], scale: F32, shape: tuple[int, ...]) -> Quantized:
     """Back to [rows, cols], and scales [rows, groups]. Padding columns get code 0."""
     rows, cols = shape
     matrix = codes.reshape(rows, -1)[:, :cols]

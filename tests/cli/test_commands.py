@@ -55,6 +55,19 @@ def test_bench(edgert_run: Run) -> None:
     assert "share" in shown.stdout
 
 
+def test_bench_shows_where_the_time_of_a_step_goes(edgert_run: Run) -> None:
+    shown = edgert_run("bench", "-t", "1", "-p", "16", "-n", "4", "--profile")
+    assert shown.returncode == 0, shown.stderr
+    prefill, decode = shown.stdout.split("\n\n")[1:]
+    assert prefill.startswith("prefill with 1 threads: ")
+    assert decode.startswith("decode with 1 threads: ")
+    assert "us a step of 3" in decode.splitlines()[0], "the first of 4 tokens comes from the prompt"
+    for title in ("linear mlp.down_proj p8 256x768", "attention", "start of a step", "outside the core"):
+        assert title in decode
+    result = json.loads(edgert_run("bench", "-t", "1", "-p", "16", "-n", "4", "--profile", "--json").stdout)
+    assert [(one["phase"], one["steps"]["num_runs"]) for one in result["profiles"]] == [("prefill", 1), ("decode", 3)]
+
+
 @pytest.mark.parametrize("text", ["0", "a", "1,,2", "-1", ""])
 def test_bench_refuses_thread_counts_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match="-t: found"):

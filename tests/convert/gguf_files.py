@@ -11,7 +11,7 @@ import numpy as np
 
 _GGUF_TYPES = {
     "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "q2_k": 10, "q3_k": 11, "q4_k": 12,
-    "q5_k": 13, "q6_k": 14, "iq4_nl": 20,
+    "q5_k": 13, "q6_k": 14, "iq2_xxs": 16, "iq4_nl": 20, "iq4_xs": 23, "tq1_0": 34, "tq2_0": 35, "mxfp4": 39,
 }  # fmt: skip
 GGUF_NAMES = {
     "model.embed_tokens": "token_embd",
@@ -108,7 +108,12 @@ def blocks(kind: str, x: np.ndarray) -> np.ndarray:
         "q4_k": (144, 256, (0, 2)),
         "q5_k": (176, 256, (0, 2)),
         "q6_k": (210, 256, (208,)),
+        "iq2_xxs": (66, 256, (0,)),
         "iq4_nl": (18, 32, (0,)),
+        "iq4_xs": (136, 256, (0,)),
+        "mxfp4": (17, 32, ()),
+        "tq1_0": (54, 256, (52,)),
+        "tq2_0": (66, 256, (64,)),
     }[kind]
     rng = np.random.default_rng(x.size)
     raw = rng.integers(0, 256, (len(x), x.shape[1] // columns, size), dtype=np.uint8)

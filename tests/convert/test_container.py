@@ -15,10 +15,10 @@ from edgert.files import open_checkpoint
 
 from .conftest import MOE
 
-PLANES = {"scale": 0, "field": 0, "byte": 0, "nibble": 0, "plane1": 1, "plane2": 2}
+PLANES = {"scale": 0, "table": 0, "field": 0, "byte": 0, "nibble": 0, "plane1": 1, "plane2": 2}
 
 
-@pytest.fixture(params=["p2", "p4", "p8", "q4_0", None])
+@pytest.fixture(params=["p2", "p4", "p8", "c4", "q4_0", "keep"])
 def converted(request, make_folder, tmp_path):
     convert(make_folder(MOE).path, tmp_path / "out", quant=request.param)
     return tmp_path / "out"
@@ -73,7 +73,7 @@ def test_a_prefix_of_an_expert_is_a_coarser_expert(converted):
         order.append((PLANES.get(part, 0), place))
     assert order == sorted(order)
     if "gate_proj.weight#plane2" in keys:
-        parts = ("scale", "field")
+        parts = ("scale", "table", "field") if "gate_proj.weight#table" in keys else ("scale", "field")
         first = [f"{m}_proj.weight#{part}" for m in ("gate", "up", "down") for part in parts]
         rest = [f"{m}_proj.weight#{part}" for part in ("plane1", "plane2") for m in ("gate", "up", "down")]
         assert keys == first + rest

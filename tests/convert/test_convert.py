@@ -41,9 +41,9 @@ def as_float32(w: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "uint16"])
 @pytest.mark.parametrize("config", [LLAMA, MOE], ids=["llama", "moe"])
-def test_without_a_target_floats_stay_as_they_are(make_folder, tmp_path, config, dtype):
+def test_kept_weights_stay_as_they_are(make_folder, tmp_path, config, dtype):
     source = make_folder(config, dtype)
-    result = convert(source.path, tmp_path / "out")
+    result = convert(source.path, tmp_path / "out", quant="keep")
     assert result.notes == ()
     checkpoint = open_checkpoint(tmp_path / "out")
     assert checkpoint.kind == "edgert"
@@ -55,7 +55,7 @@ def test_without_a_target_floats_stay_as_they_are(make_folder, tmp_path, config,
         assert data[entry.offset : entry.offset + entry.length] == w.tobytes(), name
 
 
-@pytest.mark.parametrize("target", ["p2", "p3", "p4", "p8", "q8_0", "f16"])
+@pytest.mark.parametrize("target", ["p1", "p2", "p4", "p7", "p8", "c2", "c3", "c4", "q8_0", "f16"])
 def test_every_matrix_but_routers_gets_the_target(make_folder, tmp_path, target):
     source = make_folder(MOE, "uint16")
     convert(source.path, tmp_path / "out", quant=target)
@@ -68,6 +68,15 @@ def test_every_matrix_but_routers_gets_the_target(make_folder, tmp_path, target)
         assert kind == target, name
         expected = formats.get(target).dequantize(quantizer(target)(as_float32(w)))
         assert np.array_equal(values(tmp_path / "out", name), expected), name
+
+
+def test_without_a_target_float_matrices_become_c4(make_folder, tmp_path):
+    source = make_folder(MOE)
+    convert(source.path, tmp_path / "out")
+    formats_of = {name: entry.format for name, entry in open_checkpoint(tmp_path / "out").tensors.items()}
+    for name, w in source.weights.items():
+        assert formats_of[name] == ("f16" if w.ndim == 1 or name.endswith("mlp.gate.weight") else "c4"), name
+    assert json.loads((tmp_path / "out/config.json").read_text())["edgert"]["quantization"] == "c4"
 
 
 def test_bits_are_a_short_name_for_p_formats(make_folder, tmp_path):
@@ -95,7 +104,9 @@ def test_columns_that_do_not_fit_fall_back_and_say_so(make_folder, tmp_path):
     assert any(gate in note and "q8_0 instead of q4_k" in note for note in result.notes)
 
 
-@pytest.mark.parametrize("target", ["q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"])
+@pytest.mark.parametrize(
+    "target", ["q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "mxfp4", "tq1_0"]
+)
 def test_ggml_targets(make_folder, tmp_path, target):
     source = make_folder(LLAMA | {"hidden_size": 256, "intermediate_size": 512}, "float32")
     result = convert(source.path, tmp_path / "out", quant=target)
@@ -106,7 +117,7 @@ def test_ggml_targets(make_folder, tmp_path, target):
     assert np.array_equal(values(tmp_path / "out", name), expected)
 
 
-@pytest.mark.parametrize("target", [None, "p4"])
+@pytest.mark.parametrize("target", ["keep", "p4"])
 def test_stacked_experts_and_shards_give_the_same_folder(make_folder, tmp_path, target):
     convert(make_folder(MOE, name="a").path, tmp_path / "single", quant=target)
     convert(make_folder(MOE, name="b", stacked=True).path, tmp_path / "stacked", quant=target)
@@ -185,10 +196,10 @@ def test_an_existing_target_is_refused(make_folder, tmp_path):
 
 def test_what_cannot_be_asked_for_is_refused(make_folder, tmp_path):
     source = make_folder()
-    with pytest.raises(UsageError, match=r"iq4_nl.*p2, p3, p4, p8"):
-        convert(source.path, tmp_path / "out", quant="iq4_nl")
-    with pytest.raises(UsageError, match="expected one of 2, 3, 4, 8"):
-        convert(source.path, tmp_path / "out", q_bits=5)
+    with pytest.raises(UsageError, match=r"nothing.*p1, p2, p3, p4"):
+        convert(source.path, tmp_path / "out", quant="nothing")
+    with pytest.raises(UsageError, match="expected one of 1, 2, 3, 4, 5, 6, 7, 8"):
+        convert(source.path, tmp_path / "out", q_bits=9)
     with pytest.raises(UsageError, match="drop the other"):
         convert(source.path, tmp_path / "out", quant="p4", q_bits=4)
     with pytest.raises(ModelNotFoundError):
@@ -198,10 +209,10 @@ def test_what_cannot_be_asked_for_is_refused(make_folder, tmp_path):
 
 def test_our_folder_is_converted_again_only_from_floats(make_folder, tmp_path):
     source = make_folder()
-    convert(source.path, tmp_path / "floats")
+    convert(source.path, tmp_path / "floats", quant="keep")
     convert(source.path, tmp_path / "direct", quant="p4")
     with pytest.raises(ConvertError, match="copy it"):
-        convert(tmp_path / "floats", tmp_path / "again")
+        convert(tmp_path / "floats", tmp_path / "again", quant="keep")
     with pytest.raises(ConvertError, match="convert the original"):
         convert(tmp_path / "direct", tmp_path / "again", quant="p2")
     convert(tmp_path / "floats", tmp_path / "again", quant="p4")

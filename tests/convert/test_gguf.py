@@ -17,13 +17,16 @@ from edgert.quant.quantizers import quantizer
 from .gguf_files import GGUF_METADATA
 from .test_convert import stored, values
 
-GGML = ["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"]
+GGML = [
+    "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4",
+    "tq1_0", "tq2_0",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["f32", "f16", *GGML])
 def test_blocks_are_taken_over_in_hugging_face_order(make_gguf, tmp_path, kind):
     path, raws = make_gguf(kind)
-    convert(path, tmp_path / "out")
+    convert(path, tmp_path / "out", quant="keep")
     for name, raw in raws.items():
         found, matrix = stored(tmp_path / "out", name)
         cols = 256 if not name.endswith("down_proj.weight") else 512
@@ -45,6 +48,13 @@ def test_blocks_are_quantised_again_when_asked(make_gguf, tmp_path, kind):
         assert np.array_equal(values(tmp_path / "out", name), expected)
 
 
+def test_blocks_are_not_quantised_twice_unasked(make_gguf, tmp_path):
+    path, _ = make_gguf("q4_k")
+    convert(path, tmp_path / "kept", quant="keep")
+    convert(path, tmp_path / "out")
+    assert (tmp_path / "out/model.safetensors").read_bytes() == (tmp_path / "kept/model.safetensors").read_bytes()
+
+
 def test_blocks_of_the_target_are_not_rounded_twice(make_gguf, tmp_path):
     path, raws = make_gguf("q4_0")
     convert(path, tmp_path / "out", quant="q4_0")
@@ -55,7 +65,7 @@ def test_blocks_of_the_target_are_not_rounded_twice(make_gguf, tmp_path):
 
 def test_the_folder_is_a_model_with_the_same_configuration(make_gguf, tmp_path):
     path, _ = make_gguf("f16")
-    convert(path, tmp_path / "out")
+    convert(path, tmp_path / "out", quant="keep")
     before, after = open_model(path), open_model(tmp_path / "out")
     assert after.checkpoint.kind == "edgert"
     assert after.graph.nodes == before.graph.nodes
@@ -65,9 +75,9 @@ def test_the_folder_is_a_model_with_the_same_configuration(make_gguf, tmp_path):
 
 
 def test_a_type_that_is_not_supported_is_named_with_its_tensor(make_gguf, tmp_path):
-    path, _ = make_gguf("iq4_nl")
-    with pytest.raises(UnsupportedFormatError, match=r"iq4_nl"):
-        convert(path, tmp_path / "out")
+    path, _ = make_gguf("iq2_xxs")
+    with pytest.raises(UnsupportedFormatError, match=r"iq2_xxs"):
+        convert(path, tmp_path / "out", quant="keep")
     assert not (tmp_path / "out").exists()
 
 

@@ -51,7 +51,7 @@ def test_logits_equal_numpy(rng: np.random.Generator, tmp_path: Path, window: in
     assert close(append(runtime, runtime.open_sequence(), tokens), reference_logits(model, tokens))
 
 
-@pytest.mark.parametrize("kv_format", ["f32", "f16"])
+@pytest.mark.parametrize("kv_format", _core.kv_format_names())
 def test_cuts_of_the_prompt_give_the_same_bits(rng: np.random.Generator, tmp_path: Path, kv_format: str) -> None:
     runtime = open_runtime(make_model(rng, window=90, sinks=2), tmp_path, kv_format=kv_format)
     tokens = draw(rng, 140)
@@ -69,6 +69,27 @@ def test_threads_and_isas_give_the_same_bits(rng: np.random.Generator, tmp_path:
                 runtime = open_runtime(model, tmp_path, threads=threads, isa=isa)
                 results.append(append(runtime, runtime.open_sequence(), tokens, 33))
     assert len(results) >= 3, "one level, three thread counts"
+    assert all((r == results[0]).all() for r in results)
+
+
+@pytest.mark.parametrize("kv_format", ["f16", "q8_0"])
+def test_a_long_context_is_divided_between_threads_with_the_same_bits(
+    rng: np.random.Generator, tmp_path: Path, kv_format: str
+) -> None:
+    """2 KV heads for 8 threads: their pages are divided, for one sequence and for two."""
+    model, tokens = make_model(rng, window=0 if kv_format == "f16" else 3000), draw(rng, 16_500)
+    results = []
+    for threads in (1, 8):
+        runtime = open_runtime(
+            model, tmp_path, kv_format=kv_format, threads=threads, batch_tokens=512, kv_pages=520, context=17_000
+        )
+        sequence = runtime.open_sequence()
+        for i in range(0, len(tokens) - 4, 512):
+            runtime.step([_core.Span(sequence, np.array(tokens[i : min(i + 512, len(tokens) - 4)], np.int32), "none")])
+        other = runtime.fork(sequence)
+        rows = [append(runtime, sequence, tokens[-4:-2], 1), append(runtime, sequence, tokens[-2:], 2)]
+        last = [_core.Span(s, np.array(tokens[:1], np.int32), "last") for s in (sequence, other)]
+        results.append(np.concatenate([*rows, runtime.step(last)]))
     assert all((r == results[0]).all() for r in results)
 
 

@@ -92,7 +92,7 @@ def open_runtime(
         store.add(name, "f32", rows, cols, [(0, offset, w.nbytes)])
         offset += w.nbytes
     store.load(1)
-    page_bytes = 2 * 64 * KV_HEADS * HEAD_DIM * LAYERS * (4 if kv_format == "f32" else 2)
+    page_bytes = KV_HEADS * LAYERS * _core.kv_page_bytes(kv_format, HEAD_DIM)
     return _core.Runtime(
         model.graph().compile_args(),
         store,

@@ -190,7 +190,7 @@ def test_the_loaded_model_says_what_it_is(bundled: LLM) -> None:
         ({"threads": 0}, "threads: found 0"),
         ({"context": -1}, "context: found -1"),
         ({"batch_tokens": 0}, "batch_tokens: found 0"),
-        ({"kv_format": "q4"}, "kv_format: found 'q4', expected one of: f16, f32"),
+        ({"kv_format": "q4"}, "kv_format: found 'q4', expected one of: f32, f16, q8_0"),
         ({"cache_prompts": -1}, "cache_prompts: found -1"),
     ],
 )

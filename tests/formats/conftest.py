@@ -14,10 +14,11 @@ from edgert.quant.format import Quantized
 
 SEED = int(os.environ.get("EDGERT_TEST_SEED", "1"))
 
-# Where a block has its f16 scales and minima.
+# Where a block has its f16 scales and minima (mxfp4 has none, but an exponent in its first byte).
 SCALE_PLACES = {
     "q8_0": (0,), "q4_0": (0,), "q4_1": (0, 2), "q5_0": (0,), "q5_1": (0, 2), "q2_k": (80, 82), "q3_k": (108,),
-    "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,),
+    "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,), "iq4_nl": (0,), "iq4_xs": (0,), "mxfp4": (), "tq1_0": (52,),
+    "tq2_0": (64,),
 }  # fmt: skip
 
 RandomMatrix = Callable[[str, int, int, np.random.Generator], Quantized]
@@ -57,6 +58,8 @@ def make_blocks(name: str, rows: int, cols: int, rng: np.random.Generator) -> np
             .view(np.uint8)
         )
     blocks = raw.reshape(rows, -1, spec.block_bytes)
+    if name == "mxfp4":
+        blocks[:, :, 0] = rng.integers(112, 128, blocks.shape[:2])
     for place in SCALE_PLACES[name]:
         scales = (rng.standard_normal(blocks.shape[:2]) * 0.05).astype(np.float16)
         blocks[:, :, place : place + 2] = scales[:, :, None].view(np.uint8)
@@ -71,4 +74,5 @@ def make_matrix(name: str, rows: int, cols: int, rng: np.random.Generator) -> Qu
     if name == "p8":
         return Quantized(rng.integers(-127, 128, (rows, cols), dtype=np.int8), (scale,))
     bits = int(name[1:])
-    return Quantized(rng.integers(0, 1 << bits, (rows, cols), dtype=np.uint8), (scale,))
+    tables = (rng.integers(-128, 128, (1, 32), dtype=np.int8),) if name.startswith("c") else ()
+    return Quantized(rng.integers(0, 1 << bits, (rows, cols), dtype=np.uint8), (scale, *tables))

@@ -23,11 +23,12 @@ def code_bits(part: np.ndarray, bits: int, row: int, col: int, groups: int) -> i
     return int(part[offset]) >> (bits * (quad % per_vector)) & ((1 << bits) - 1)
 
 
-@pytest.mark.parametrize("name", ["p2", "p3", "p4"])
-def test_plane_formats_put_each_bit_where_the_docs_say(name, rng, random_matrix):
+@pytest.mark.parametrize("name", ["p2", "p3", "p4", "p5", "p6", "p7", "c2", "c3", "c4"])
+def test_nested_codes_put_each_bit_where_the_docs_say(name, rng, random_matrix):
     rows, cols = 19, 130
     matrix = random_matrix(name, rows, cols, rng)
-    scale, field, *planes = formats.get(name).pack(matrix)
+    scale, *code_parts = formats.get(name).pack(matrix)
+    field, *planes = code_parts[1:] if name.startswith("c") else code_parts
     groups = 3
     for row in range(rows):
         for col in range(cols):
@@ -38,6 +39,37 @@ def test_plane_formats_put_each_bit_where_the_docs_say(name, rng, random_matrix)
         for group in range(groups):
             bits = scale.view(np.uint16)[(row // 16 * groups + group) * 16 + row % 16]
             assert np.uint32(int(bits) << 16).view(np.float32) == matrix.scales[0][row, group]
+
+
+def test_p1_holds_four_columns_of_a_row_side_by_side(rng, random_matrix):
+    rows, cols = 19, 130
+    matrix = random_matrix("p1", rows, cols, rng)
+    scale, packed = formats.get("p1").pack(matrix)
+    values = formats.get("p1").dequantize(matrix)
+    for row in range(rows):
+        for col in range(cols):
+            bits = scale.view(np.uint16)[(row // 16 * 3 + col // 64) * 16 + row % 16]
+            step = np.uint32(int(bits) << 16).view(np.float32)
+            quad = col % 64 // 4
+            vector = ((row // 16 * 3 + col // 64) * 2 + quad // 8) * 64
+            byte = packed[vector + 16 * (quad % 4) + row % 16]
+            assert values[row, col] == (step if byte >> (4 * (quad % 8 // 4) + col % 4) & 1 else -step)
+
+
+@pytest.mark.parametrize("name", ["c2", "c3", "c4"])
+def test_a_codebook_lies_at_the_bytes_of_its_width(name, rng, random_matrix):
+    """One part of 32 bytes whatever the shape; a prefix of the parts takes the table of its own width."""
+    bits = int(name[1])
+    matrix = random_matrix(name, 33, 130, rng)
+    parts = formats.get(name).pack(matrix)
+    assert len(parts[1]) == 32
+    for width in range(2, bits + 1):
+        view = formats.get(f"c{width}")
+        coarse = view.unpack(parts[: width + 1], 33, 130)
+        assert np.array_equal(coarse.codes, matrix.codes >> (bits - width))
+        table = parts[1].view(np.int8)[2**width : 2 ** (width + 1)]
+        step = np.repeat(matrix.scales[0], 64, axis=1)[:, :130]
+        assert np.array_equal(view.dequantize(coarse), step * table[coarse.codes].astype(np.float32))
 
 
 def test_a_prefix_of_p4_is_a_coarser_tensor(rng, random_matrix):
@@ -97,6 +129,23 @@ def test_minima_and_halves_of_bytes_lie_where_the_docs_say(rng, random_matrix):
         assert all(code_bits(field, 2, row, col, groups) == q2.codes[row, col] for col in range(0, cols, 5))
 
 
+def test_five_codes_lie_in_a_byte(rng, random_matrix):
+    rows, cols, blocks = 20, 512, 2
+    matrix = random_matrix("tq1_0", rows, cols, rng)
+    scale, trit = formats.get("tq1_0").pack(matrix)
+    vectors = trit.reshape(2, blocks, 13, 16, 4)
+    for row in range(rows):
+        strip, lane = divmod(row, 16)
+        assert np.array_equal(scale.view(np.float16).reshape(2, blocks, 16)[strip, :, lane], matrix.scales[0][row])
+        for col in range(cols):
+            block, group, quad, byte = col // 256, col % 256 // 64, col % 64 // 4, col % 4
+            if quad == 15:
+                found = int(vectors[strip, block, 12, lane, byte]) >> (2 * group) & 3
+            else:
+                found = int(vectors[strip, block, 3 * group + quad // 5, lane, byte]) * 3 ** (quad % 5 + 1) // 256 % 3
+            assert found == matrix.codes[row, col]
+
+
 def test_scales_lie_where_the_docs_say(rng, random_matrix):
     rows, cols, groups, supers = 20, 512, 8, 2
     q8 = random_matrix("q8_0", rows, cols, rng)
@@ -147,12 +196,14 @@ def test_quads_and_bits_are_inverse(bits, rows, cols, seed):
 
 def test_bits_a_weight_are_those_of_the_docs():
     expected = {
-        "p2": 2.25, "p3": 3.25, "p4": 4.25, "p8": 8.25, "q8_0": 8.5, "q4_0": 4.5, "q4_1": 5.0, "q5_0": 5.5, "q5_1": 6.0,
-        "q2_k": 2.625, "q3_k": 3.5625, "q4_k": 4.625, "q5_k": 5.625, "q6_k": 6.5625,
+        "p1": 1.25, "p2": 2.25, "p3": 3.25, "p4": 4.25, "p5": 5.25, "p6": 6.25, "p7": 7.25, "p8": 8.25, "c2": 2.25,
+        "c3": 3.25, "c4": 4.25, "q8_0": 8.5, "q4_0": 4.5, "q4_1": 5.0, "q5_0": 5.5, "q5_1": 6.0,
+        "q2_k": 2.625, "q3_k": 3.5625, "q4_k": 4.625, "q5_k": 5.625, "q6_k": 6.5625, "iq4_nl": 4.5, "iq4_xs": 4.3125,
+        "mxfp4": 4.25, "tq1_0": 1.6875, "tq2_0": 2.0625,
     }  # fmt: skip
     assert {name: formats.get(name).spec.bits for name in expected} == expected
 
 
 def test_an_unknown_format_is_named():
-    with pytest.raises(UnsupportedFormatError, match=r"'iq4_nl'.*q4_k"):
-        formats.get("iq4_nl")
+    with pytest.raises(UnsupportedFormatError, match=r"'iq2_xxs'.*q4_k"):
+        formats.get("iq2_xxs")

@@ -14,7 +14,7 @@ from edgert import _core
 
 SEED = int(os.environ.get("EDGERT_TEST_SEED", "1"))
 FLOAT_FORMATS = ("f32", "f16", "bf16")
-# Parts that hold 16-bit numbers: bf16 for p formats, f16 for ggml's.
+# Parts that hold 16-bit numbers: bf16 for p and c formats, f16 for ggml's.
 SCALE_PARTS = ("scale", "superscale", "minimum")
 
 F32 = NDArray[np.float32]
@@ -42,7 +42,7 @@ def supported_levels() -> list[str]:
 
 def _scales(format_name: str, num_bytes: int, rng: np.random.Generator) -> NDArray[np.uint8]:
     values = (rng.standard_normal(num_bytes // 2) * 0.05).astype(np.float32)
-    if format_name.startswith("p"):
+    if format_name[0] in "pc":
         return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
     return values.astype(np.float16).view(np.uint8)
 
@@ -64,6 +64,8 @@ def make_weight(format_name: str, rows: int, cols: int, rng: np.random.Generator
     for name, num_bytes in _core.part_bytes(format_name, rows, cols):
         if name in SCALE_PARTS:
             parts.append(_scales(format_name, num_bytes, rng))
+        elif name == "exponent":
+            parts.append(rng.integers(112, 128, num_bytes, dtype=np.uint8))
         elif name in ("subscale", "submin"):
             high = 64 if format_name in ("q4_k", "q5_k") else 256
             parts.append(rng.integers(0, high, num_bytes, dtype=np.uint8))

@@ -10,14 +10,16 @@ import pytest
 from edgert import _core
 
 SHAPES = [(1, 1), (5, 17), (16, 64), (33, 200), (48, 1100), (16, 2304)]
-K_QUANT_SHAPES = [(1, 256), (5, 256), (33, 768), (16, 2304)]
-BLOCKS_OF_32 = ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1")  # their activations have a scale for every 32 columns
+SHAPES_OF_256 = [(1, 256), (5, 256), (33, 768), (16, 2304)]
+# Their activations have a scale for every 32 columns.
+BLOCKS_OF_32 = ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "mxfp4")
+BLOCKS_OF_256 = ("q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs", "tq1_0", "tq2_0")
 TOKENS = (1, 2, 3, 5, 8, 21)
 
 
 def shapes_of(weight_format: str) -> list[tuple[int, int]]:
-    if weight_format.endswith("_k"):
-        return K_QUANT_SHAPES
+    if weight_format in BLOCKS_OF_256:
+        return SHAPES_OF_256
     if weight_format in BLOCKS_OF_32:
         return [(rows, -(-cols // 32) * 32) for rows, cols in SHAPES]
     return SHAPES

@@ -160,13 +160,27 @@ def test_every_ggml_type_with_scales_knows_where_they_lie() -> None:
         assert found == list(places), name
 
 
+def test_exponents_that_give_infinite_weights_are_counted() -> None:
+    """Against the gguf package: which exponents of an mxfp4 block leave its largest value finite."""
+    gguf = pytest.importorskip("gguf", reason="compares with the gguf package, which is not installed")
+    from edgert.verify.weights import _values
+
+    block_bytes, num_bad = _values("mxfp4")
+    for exponent in range(256):
+        block = np.full(block_bytes, 0x77, np.uint8)  # the code of 6 and no other
+        block[0] = exponent
+        with np.errstate(all="ignore"):
+            values = gguf.quants.dequantize(block, gguf.GGMLQuantizationType.MXFP4)
+        assert num_bad(block.tobytes()) == (not np.isfinite(values).all()), exponent
+
+
 def test_every_part_with_floats_is_known() -> None:
     from edgert.quant import format as formats
     from edgert.verify.weights import _FLOAT_PARTS
 
-    whole_numbers = {"byte", "nibble", "field", "plane1", "plane2", "subscale", "submin", "values"}
-    parts = {part.name for name in formats.names() for part in formats.get(name).spec.parts}
-    assert parts <= whole_numbers | {*_FLOAT_PARTS}
+    whole_numbers = {"byte", "nibble", "field", "bits", "plane", "table", "trit", "subscale", "submin", "values"}
+    parts = {part.name.rstrip("12345") for name in formats.names() for part in formats.get(name).spec.parts}
+    assert parts <= whole_numbers | {*_FLOAT_PARTS, "exponent"}
 
 
 @pytest.fixture

@@ -5,9 +5,12 @@
 //
 #include "kernels/generic/elementwise.inl.h"
 //
+#include "kernels/generic/quantize.inl.h"
+//
 #include "kernels/generic/attention.inl.h"
 #include "kernels/generic/linear_float.inl.h"
-#include "kernels/generic/quantize.inl.h"
+#include "kernels/generic/multiply_add.inl.h"
+#include "kernels/generic/read_memory.inl.h"
 
 template <class... Values>
 static constexpr void set_float(KernelTable& table) {
@@ -20,6 +23,7 @@ static constexpr KernelTable full_table(const char* name) {
   KernelTable table = quantized_table(name);
   set_float<ValuesF32, ValuesF16, ValuesBF16>(table);
   table.quantize = quantize;
+  table.build_tables = build_tables;
   table.rms_norm = rms_norm;
   table.rope = rope;
   table.add = add_vectors;
@@ -35,5 +39,8 @@ static constexpr KernelTable full_table(const char* name) {
   table.store_k = store_k;
   table.store_v = store_v;
   table.attention = attention;
+  table.merge_attention = merge_attention;
+  table.read_memory = read_memory;
+  table.multiply_add = multiply_add;
   return table;
 }

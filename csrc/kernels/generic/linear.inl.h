@@ -16,7 +16,7 @@ struct Strip {
       scales[i] = w.parts[i] + index * ((groups + every[i] - 1) / every[i]) * Scales::kPartBytes[i];
     }
     for (int i = 0; i < Codes::kNumParts; ++i) {
-      codes[i] = w.parts[Scales::kNumParts + i] + index * groups * Codes::kPartBytes[i];
+      codes[i] = w.parts[Scales::kNumParts + i] + index * strip_part_bytes<Codes>(i, groups);
     }
   }
 };
@@ -50,7 +50,7 @@ static inline int rows_of_strip(const WeightView& w, int strip) {
 // Always inline: gcc takes a function that only prefetches for one without effect, and drops calls of it.
 template <class Codes, int kPart = 0>
 [[gnu::always_inline]] static inline void prefetch_group(const std::uint8_t* const parts[], std::int64_t g) {
-  constexpr int kBytes = Codes::kPartBytes[kPart];
+  constexpr int kBytes = Codes::kPartBytes[kPart] / part_groups<Codes>(kPart);
   EDGERT_UNROLL
   for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(parts[kPart] + g * kBytes + i);
   if constexpr (kPart + 1 < Codes::kNumParts) prefetch_group<Codes, kPart + 1>(parts, g);
@@ -59,7 +59,7 @@ template <class Codes, int kPart = 0>
 template <class Codes>
 constexpr int group_bytes() {
   int num_bytes = 0;
-  for (int i = 0; i < Codes::kNumParts; ++i) num_bytes += Codes::kPartBytes[i];
+  for (int i = 0; i < Codes::kNumParts; ++i) num_bytes += Codes::kPartBytes[i] / part_groups<Codes>(i);
   return num_bytes;
 }
 
@@ -88,6 +88,7 @@ static inline void strip_times_token(const Strip<F>& strip, int num_groups, cons
 // Several tokens: a group is unpacked into registers once, then multiplied with every token of a tile. The tile is
 // long enough to make the unpacking cheap, and short enough for the second-level cache.
 constexpr int kTileTokens = 64;
+constexpr int kAheadGroups = 4;  // the rows of a tile are too many for the hardware to follow
 
 template <class F>
 static void strip_times_tokens(const Strip<F>& strip, int num_groups, const LinearInput& x, int first_token,
@@ -107,6 +108,7 @@ static void strip_times_tokens(const Strip<F>& strip, int num_groups, const Line
     const typename Scales::Group group = Scales::load_group(strip.scales, g);
     for (int t = 0; t < num_tokens; ++t) {
       const TokenInput& token = tokens[t];
+      __builtin_prefetch(token.codes + (g + kAheadGroups) * kGroupColumns);
       i32x16 dots[Scales::kDots];
       unpacked_dots<Codes>(quads, token.codes + g * kGroupColumns, token.sums[g], dots);
       acc[t] = Scales::apply(group, dots, token.scales + g * Scales::kInputScales, token.sums[g], acc[t]);

@@ -3,12 +3,23 @@
 #include "formats/list.h"
 //
 #include "kernels/generic/linear.inl.h"
+//
+#include "kernels/generic/lut.inl.h"
+
+// The best guess first; what is really the fastest is measured.
+template <class F>
+constexpr LinearKernels quantized_kernels() {
+  constexpr LinearKernel kOne{"dot", linear_one<F>, 1, 1}, kMany{"dot", linear_many<F>, 2, kAnyTokens};
+  if constexpr (requires { &F::Codes::lut_dot; }) {
+    return {{{"lut", linear_lut<F>, 1, 1, true}, kOne, kMany}};
+  } else {
+    return {{kOne, kMany}};
+  }
+}
 
 template <class... Formats>
 static constexpr void set_quantized(KernelTable& table, FormatList<Formats...>) {
-  ((table.linear[static_cast<int>(Formats::kFormat)] =
-        LinearKernels{{{"dot", linear_one<Formats>, 1, 1}, {"dot", linear_many<Formats>, 2, kAnyTokens}}}),
-   ...);
+  ((table.linear[static_cast<int>(Formats::kFormat)] = quantized_kernels<Formats>()), ...);
 }
 
 static constexpr KernelTable quantized_table(const char* name) {

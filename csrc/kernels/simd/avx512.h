@@ -4,7 +4,7 @@
 struct DotSum {
   __m512i pairs;
 };
-constexpr int kDotCapacity = 32767 / 254;
+constexpr int kDotCapacity = 32767 / 254, kLargestCode = 255;
 constexpr int kFieldDown[4] = {0, 0, 4, 4}, kPlaneDown[8] = {0, 0, 0, 0, 4, 4, 4, 4}, kNibbleDown = 4;
 
 static inline DotSum no_sum() { return {_mm512_setzero_si512()}; }

@@ -5,7 +5,7 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
-constexpr int kFloatRows = 4, kFloatTokens = 4, kFloatRowsOfOne = 8, kAttentionRows = 4, kAttentionVectors = 4;
+constexpr int kFloatRows = 4, kFloatTokens = 4, kFloatRowsOfOne = 8, kAttentionRows = 6, kAttentionVectors = 4;
 constexpr int kPrefetchBytes = 4096;
 
 using f32x16 = __m512;
@@ -53,6 +53,7 @@ static inline float max_lanes(f32x16 a) {
 
 // ---- int32, 16 lanes
 static inline i32x16 splat_int(std::int32_t value) { return _mm512_set1_epi32(value); }
+static inline i32x16 load_int(const std::int32_t* p) { return _mm512_loadu_si512(p); }
 static inline i32x16 bits(f32x16 a) { return _mm512_castps_si512(a); }
 static inline f32x16 from_bits(i32x16 a) { return _mm512_castsi512_ps(a); }
 static inline i32x16 add(i32x16 a, i32x16 b) { return _mm512_add_epi32(a, b); }
@@ -103,11 +104,47 @@ static inline Bytes take(Bytes a) {
   return _mm512_and_si512(a, _mm512_set1_epi8(static_cast<char>(kMask)));
 }
 static inline Bytes or_bytes(Bytes a, Bytes b) { return _mm512_or_si512(a, b); }
+static inline Bytes add_bytes(Bytes a, Bytes b) { return _mm512_add_epi8(a, b); }
+static inline Bytes thirds(Bytes a) {
+  const __m512i second = _mm512_maskz_set1_epi8(_mm512_cmpgt_epu8_mask(a, _mm512_set1_epi8(85)), 1);
+  return _mm512_mask_set1_epi8(second, _mm512_cmpgt_epu8_mask(a, _mm512_set1_epi8(static_cast<char>(170))), 2);
+}
 using Table = __m512i;
 static inline Table load_table(const std::uint8_t* p) {
   return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 static inline Bytes lookup(Table table, Bytes indices) { return _mm512_shuffle_epi8(table, indices); }
+template <int kShift>
+static inline Bytes spread_bits(const std::uint8_t* rows) {
+  const __m512i all = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows)));
+  // Lane j takes rows 4 j to 4 j + 3, each four times.
+  const __m512i first = _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x01010101, 0x02020202, 0x03030303));
+  const __m512i lane = _mm512_set_epi64(0x0c0c0c0c0c0c0c0c, 0x0c0c0c0c0c0c0c0c, 0x0808080808080808, 0x0808080808080808,
+                                        0x0404040404040404, 0x0404040404040404, 0, 0);
+  const __m512i spread = _mm512_shuffle_epi8(all, _mm512_add_epi8(first, lane));
+  const __mmask64 is_set = _mm512_test_epi8_mask(spread, _mm512_set1_epi32(0x08040201 << kShift));
+  return _mm512_maskz_mov_epi8(is_set, _mm512_set1_epi8(1));
+}
+
+// ---- 16-bit sums of table entries: first holds rows 0 to 7, second rows 8 to 15, of four lanes each
+struct LutSum {
+  __m512i first, second;
+};
+static inline LutSum no_lut_sum() { return {_mm512_setzero_si512(), _mm512_setzero_si512()}; }
+static inline LutSum add_lookups(LutSum sum, const std::uint8_t* low, const std::uint8_t* high, Bytes indices) {
+  const __m512i l = _mm512_shuffle_epi8(load_bytes(low), indices), h = _mm512_shuffle_epi8(load_bytes(high), indices);
+  return {_mm512_add_epi16(sum.first, _mm512_unpacklo_epi8(l, h)),
+          _mm512_add_epi16(sum.second, _mm512_unpackhi_epi8(l, h))};
+}
+static inline __m256i add_halves(__m512i a) {
+  return _mm256_add_epi16(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
+}
+static inline i32x16 sum_lut(LutSum a) {
+  const __m256i first = add_halves(a.first), second = add_halves(a.second);
+  return _mm512_cvtepi16_epi32(
+      _mm256_add_epi16(_mm256_permute2x128_si256(first, second, 0x20), _mm256_permute2x128_si256(first, second, 0x31)));
+}
+
 static inline __m512i broadcast_quad(const std::int8_t* quad) {
   std::int32_t four;
   __builtin_memcpy(&four, quad, 4);

@@ -2,7 +2,7 @@
 #include "kernels/simd/avx512_base.h"
 
 using DotSum = i32x16;
-constexpr int kDotCapacity = 1 << 20;
+constexpr int kDotCapacity = 1 << 20, kLargestCode = 255;
 // Every two-bit piece of a field is multiplied where it stands; planes in two steps, which needs fewer sums.
 constexpr int kFieldDown[4] = {0, 0, 0, 0}, kPlaneDown[8] = {0, 0, 0, 0, 4, 4, 4, 4}, kNibbleDown = 0;
 

@@ -5,7 +5,7 @@
 struct DotSum {
   int16x8_t low[4], high[4];
 };
-constexpr int kDotCapacity = 32767 / 127;
+constexpr int kDotCapacity = 32767 / 127, kLargestCode = 127;
 constexpr int kFieldDown[4] = {0, 0, 0, 6}, kPlaneDown[8] = {0, 0, 0, 0, 4, 4, 4, 4}, kNibbleDown = 4;
 
 static inline DotSum no_sum() {

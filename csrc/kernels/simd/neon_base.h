@@ -61,6 +61,7 @@ static inline float max_lanes(f32x16 a) {
 
 // ---- int32, 16 lanes
 static inline i32x16 splat_int(std::int32_t value) { EDGERT_EACH(i32x16, vdupq_n_s32(value)); }
+static inline i32x16 load_int(const std::int32_t* p) { EDGERT_EACH(i32x16, vld1q_s32(p + 4 * i)); }
 static inline i32x16 bits(f32x16 a) { EDGERT_EACH(i32x16, vreinterpretq_s32_f32(a.q[i])); }
 static inline f32x16 from_bits(i32x16 a) { EDGERT_EACH(f32x16, vreinterpretq_f32_s32(a.q[i])); }
 static inline i32x16 add(i32x16 a, i32x16 b) { EDGERT_EACH(i32x16, vaddq_s32(a.q[i], b.q[i])); }
@@ -124,13 +125,48 @@ static inline Bytes take(Bytes a) {
   EDGERT_EACH(Bytes, (take<kShift, kMask>(a.q[i])));
 }
 static inline Bytes or_bytes(Bytes a, Bytes b) { EDGERT_EACH(Bytes, vorrq_u8(a.q[i], b.q[i])); }
+static inline Bytes add_bytes(Bytes a, Bytes b) { EDGERT_EACH(Bytes, vaddq_u8(a.q[i], b.q[i])); }
+static inline Bytes thirds(Bytes a) {
+  EDGERT_EACH(Bytes, vshrq_n_u8(vhaddq_u8(a.q[i], vshrq_n_u8(a.q[i], 1)), 6));  // from floor(3 a / 4)
+}
 using Table = uint8x16_t;
 static inline Table load_table(const std::uint8_t* p) { return vld1q_u8(p); }
 static inline Bytes lookup(Table table, Bytes indices) { EDGERT_EACH(Bytes, vqtbl1q_u8(table, indices.q[i])); }
+template <int kShift>
+static inline Bytes spread_bits(const std::uint8_t* rows) {
+  static const std::uint8_t kFrom[64] = {0,  0,  0,  0,  1,  1,  1,  1,  2,  2,  2,  2,  3,  3,  3,  3,
+                                         4,  4,  4,  4,  5,  5,  5,  5,  6,  6,  6,  6,  7,  7,  7,  7,
+                                         8,  8,  8,  8,  9,  9,  9,  9,  10, 10, 10, 10, 11, 11, 11, 11,
+                                         12, 12, 12, 12, 13, 13, 13, 13, 14, 14, 14, 14, 15, 15, 15, 15};
+  const uint8x16_t all = vld1q_u8(rows), one = vdupq_n_u8(1);
+  const uint8x16_t bit = vreinterpretq_u8_u32(vdupq_n_u32(0x08040201u << kShift));
+  EDGERT_EACH(Bytes, vandq_u8(vtstq_u8(vqtbl1q_u8(all, vld1q_u8(kFrom + 16 * i)), bit), one));
+}
+
+// ---- 16-bit sums of table entries: first holds rows 0 to 7, second rows 8 to 15
+struct LutSum {
+  int16x8_t first, second;
+};
+static inline LutSum no_lut_sum() { return {vdupq_n_s16(0), vdupq_n_s16(0)}; }
+static inline LutSum add_lookups(LutSum sum, const std::uint8_t* low, const std::uint8_t* high, Bytes indices) {
+  for (int i = 0; i < 4; ++i) {
+    const uint8x16_t l = vqtbl1q_u8(vld1q_u8(low + 16 * i), indices.q[i]);
+    const uint8x16_t h = vqtbl1q_u8(vld1q_u8(high + 16 * i), indices.q[i]);
+    sum.first = vaddq_s16(sum.first, vreinterpretq_s16_u8(vzip1q_u8(l, h)));
+    sum.second = vaddq_s16(sum.second, vreinterpretq_s16_u8(vzip2q_u8(l, h)));
+  }
+  return sum;
+}
+static inline i32x16 sum_lut(LutSum a) {
+  return {{vmovl_s16(vget_low_s16(a.first)), vmovl_high_s16(a.first), vmovl_s16(vget_low_s16(a.second)),
+           vmovl_high_s16(a.second)}};
+}
+
 static inline int8x16_t broadcast_quad(const std::int8_t* quad) {
   std::int32_t four;
   __builtin_memcpy(&four, quad, 4);
   return vreinterpretq_s8_s32(vdupq_n_s32(four));
 }
 static inline Bytes signed_bytes(Bytes a) { return a; }
+static inline Table signed_table(Table a) { return a; }
 static inline i32x16 signed_start(std::int32_t) { return splat_int(0); }

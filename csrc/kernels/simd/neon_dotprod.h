@@ -2,8 +2,8 @@
 #include "kernels/simd/neon_base.h"
 
 using DotSum = i32x16;
-constexpr int kDotCapacity = 1 << 20;
-// Codes must stay below 128: the last two bits of a field are shifted down.
+constexpr int kDotCapacity = 1 << 20, kLargestCode = 127;
+// The last two bits of a field are shifted down, to stay below 128.
 constexpr int kFieldDown[4] = {0, 0, 0, 6}, kPlaneDown[8] = {0, 0, 0, 0, 4, 4, 4, 4}, kNibbleDown = 4;
 
 static inline DotSum no_sum() { return splat_int(0); }

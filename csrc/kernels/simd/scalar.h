@@ -102,6 +102,11 @@ static inline i32x16 splat_int(std::int32_t value) {
   EDGERT_LANES r.v[i] = value;
   return r;
 }
+static inline i32x16 load_int(const std::int32_t* p) {
+  i32x16 r;
+  __builtin_memcpy(r.v, p, 64);
+  return r;
+}
 static inline i32x16 bits(f32x16 a) {
   i32x16 r;
   __builtin_memcpy(r.v, a.v, 64);
@@ -189,6 +194,16 @@ static inline Bytes or_bytes(Bytes a, Bytes b) {
   EDGERT_BYTES a.v[i] |= b.v[i];
   return a;
 }
+// Sums modulo 256.
+static inline Bytes add_bytes(Bytes a, Bytes b) {
+  EDGERT_BYTES a.v[i] = static_cast<std::uint8_t>(a.v[i] + b.v[i]);
+  return a;
+}
+// In which third of 256 a byte lies: floor(3 byte / 256).
+static inline Bytes thirds(Bytes a) {
+  EDGERT_BYTES a.v[i] = static_cast<std::uint8_t>((3 * a.v[i]) >> 8);
+  return a;
+}
 // A table of 16 bytes, at any address.
 struct Table {
   std::uint8_t v[16];
@@ -204,12 +219,39 @@ static inline Bytes lookup(Table table, Bytes indices) {
   return indices;
 }
 #undef EDGERT_BYTES
+// Byte 4 r + c is bit kShift + c of rows[r].
+template <int kShift>
+static inline Bytes spread_bits(const std::uint8_t* rows) {
+  Bytes r;
+  for (int i = 0; i < 64; ++i) r.v[i] = (rows[i / 4] >> (kShift + i % 4)) & 1;
+  return r;
+}
+
+// ---- sums of table entries of 16 bits, for 16 rows. Lane j of 16 bytes has the tables low + 16 j and high + 16 j;
+// byte r of each lane is the index of row r. At most 64 look-ups of sums of four codes fit.
+struct LutSum {
+  std::int32_t v[16];
+};
+static inline LutSum no_lut_sum() { return {}; }
+static inline LutSum add_lookups(LutSum sum, const std::uint8_t* low, const std::uint8_t* high, Bytes indices) {
+  for (int i = 0; i < 64; ++i) {
+    const int entry = i / 16 * 16 + indices.v[i];
+    sum.v[i % 16] += static_cast<std::int8_t>(high[entry]) * 256 + low[entry];
+  }
+  return sum;
+}
+static inline i32x16 sum_lut(LutSum a) {
+  i32x16 r;
+  __builtin_memcpy(r.v, a.v, 64);
+  return r;
+}
 
 // ---- dot products of a vector of codes with one quad of activations (4 bytes, the same for every row)
-// DotSum adds up products before they are widened to 32 bits: code x quads must not exceed kDotCapacity.
+// DotSum adds up products before they are widened to 32 bits: code x quads must not exceed kDotCapacity, and no code
+// kLargestCode.
 // kFieldDown, kPlaneDown, kNibbleDown: how far a piece is shifted down before it is masked and multiplied.
 using DotSum = i32x16;
-constexpr int kDotCapacity = 1 << 20;
+constexpr int kDotCapacity = 1 << 20, kLargestCode = 255;
 constexpr int kFieldDown[4] = {0, 2, 4, 6}, kPlaneDown[8] = {0, 1, 2, 3, 4, 5, 6, 7}, kNibbleDown = 4;
 
 static inline DotSum no_sum() { return splat_int(0); }

@@ -30,6 +30,7 @@ def chat(
     seed: options.Seed = None,
     threads: options.Threads = None,
     context: options.Context = None,
+    kv_format: options.KVFormat = "f16",
     cache: options.Cache = False,
     stop: options.Stop = None,
     ignore_eos: options.IgnoreEos = False,
@@ -69,7 +70,9 @@ def chat(
     from edgert.cli.answers import open_model
     from edgert.engine.prompts import require_tokenizer
 
-    with open_model(options.model_path(model), threads=threads, context=context, cache=cache) as llm:
+    with open_model(
+        options.model_path(model), threads=threads, context=context, kv_format=kv_format, cache=cache
+    ) as llm:
         from edgert.cli.chat.conversation import Conversation
         from edgert.cli.chat.reading import is_interactive, open_reader
         from edgert.cli.chat.session import Session

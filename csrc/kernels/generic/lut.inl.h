@@ -1,0 +1,64 @@
+// Products through tables of activations (LUT-GEMM, T-MAC): of each quad of activations the 16 sums that four bits can
+// choose. The bits of a row are the index; no product is computed. Low and high bytes of the 16-bit sums are two
+// tables, so nothing is lost. Built once for an input vector, for all matrices that read it.
+
+// bits[c][i]: all ones where index i has bit c.
+alignas(64) constexpr std::int32_t kIndexBits[4][16] = {
+    {0, -1, 0, -1, 0, -1, 0, -1, 0, -1, 0, -1, 0, -1, 0, -1},
+    {0, 0, -1, -1, 0, 0, -1, -1, 0, 0, -1, -1, 0, 0, -1, -1},
+    {0, 0, 0, 0, -1, -1, -1, -1, 0, 0, 0, 0, -1, -1, -1, -1},
+    {0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1},
+};
+
+static void build_tables(const std::int8_t* codes, int cols, LutTables* tables) {
+  i32x16 bits[4];
+  for (int c = 0; c < 4; ++c) bits[c] = load_int(kIndexBits[c]);
+  for (int g = 0; g * kGroupColumns < cols; ++g) {
+    for (int q = 0; q < 16; ++q) {
+      const std::int8_t* x = codes + g * kGroupColumns + 4 * q;
+      const i32x16 first = add(and_int(bits[0], x[0]), and_int(bits[1], x[1]));
+      const i32x16 sums = add(first, add(and_int(bits[2], x[2]), and_int(bits[3], x[3])));
+      store_low_bytes(reinterpret_cast<std::int8_t*>(tables[g].low) + 16 * q, sums);
+      store_low_bytes(reinterpret_cast<std::int8_t*>(tables[g].high) + 16 * q, shift_right<8>(sums));
+    }
+  }
+}
+
+// kStrips strips at a time share the loads of the tables.
+template <class F, int kStrips>
+static inline void lut_strips(const WeightView& w, const LinearInput& x, int first_strip, float* y) {
+  using Scales = typename F::Scales;
+  const TokenInput token = token_input<F>(x, 0);
+  const LutTables* tables = x.tables + (x.vector_rows ? x.vector_rows[0] : 0) * x.group_stride;
+  const std::uint8_t *codes[kStrips], *scales[kStrips][1];
+  f32x16 acc[kStrips];
+  for (int s = 0; s < kStrips; ++s) {
+    const Strip<F> strip(w, first_strip + s);
+    codes[s] = strip.codes[0];
+    scales[s][0] = strip.scales[0];
+    acc[s] = zero();
+  }
+  for (int g = 0; g < w.groups; ++g) {
+    EDGERT_UNROLL
+    for (int s = 0; s < kStrips; ++s) {
+      __builtin_prefetch(codes[s] + 128 * g + kPrefetchBytes / 4);
+      __builtin_prefetch(codes[s] + 128 * g + kPrefetchBytes / 4 + 64);
+      const i32x16 dots[1] = {F::Codes::lut_dot(codes[s], g, tables)};
+      acc[s] = Scales::apply(Scales::load_group(scales[s], g), dots, token.scales + g, token.sums[g], acc[s]);
+    }
+  }
+  for (int s = 0; s < kStrips; ++s) store(y + kStripRows * s, acc[s]);
+}
+
+template <class F>
+static void linear_lut(const WeightView& w, const LinearInput& x, const LinearOutput& y, int first_strip,
+                       int last_strip) {
+  constexpr int kTogether = 4;
+  int s = first_strip;
+  for (; s + kTogether <= last_strip; s += kTogether) lut_strips<F, kTogether>(w, x, s, y.y + s * kStripRows);
+  for (; s < last_strip; ++s) lut_strips<F, 1>(w, x, s, y.y + s * kStripRows);
+  for (s = first_strip; s < last_strip; ++s) {
+    const int row = s * kStripRows;
+    finish_rows(y.y + row, y.bias ? y.bias + row : nullptr, rows_of_strip(w, s));
+  }
+}

@@ -1,0 +1,125 @@
+#include "tests/random_shapes.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "kernels/single.h"
+#include "tests/kernel_digest.h"
+
+namespace edgert {
+namespace {
+
+struct Shape {
+  int rows, cols, tokens, vectors, first_strip, last_strip;
+  int fill;              // every byte of the codes, or -1
+  bool is_extreme;       // every activation is 127 or -127
+  bool has_bias, picks;  // picks: tokens read any of the vectors, in any order
+};
+
+int up_to(DigestIntegers& integers, int most) {
+  return 1 + static_cast<int>((integers.next() >> 33) % static_cast<std::uint64_t>(most));
+}
+
+// Small sizes are drawn more often than large ones: they have more edges and cost less.
+int mostly_small(DigestIntegers& integers, int most) { return up_to(integers, up_to(integers, most)); }
+
+Shape random_shape(Format format, DigestIntegers& integers) {
+  constexpr int kFills[] = {-1, -1, -1, 0x00, 0xff, 0x80, 0x7f, 0x81};
+  const int block = std::max(1, spec(format).block_columns);
+  Shape s{};
+  s.rows = mostly_small(integers, 100);
+  s.cols = (mostly_small(integers, 1500) + block - 1) / block * block;
+  s.tokens = up_to(integers, 2) == 1 ? up_to(integers, 4) : mostly_small(integers, 40);
+  const int strips = (s.rows + kStripRows - 1) / kStripRows;
+  s.first_strip = mostly_small(integers, strips) - 1;
+  s.last_strip = s.first_strip + up_to(integers, strips - s.first_strip);
+  s.fill = kFills[integers.next() % 8];
+  s.is_extreme = up_to(integers, 4) == 1;
+  s.has_bias = up_to(integers, 2) == 1;
+  s.picks = up_to(integers, 3) == 1;
+  s.vectors = s.picks ? up_to(integers, s.tokens) : s.tokens;
+  return s;
+}
+
+// The product of one shape, by any kernel.
+class Product {
+ public:
+  Product(Format format, const Shape& shape, DigestIntegers& integers)
+      : shape_(shape),
+        weight_(random_weight(format, shape.rows, shape.cols, integers.next(), shape.fill)),
+        prepared_(*kernel_table("scalar"), activations(integers).data(), shape.vectors, shape.cols,
+                  spec(format).activation_columns),
+        input_(prepared_.input()) {
+    for (int t = 0; t < shape.tokens; ++t) picks_.push_back(up_to(integers, shape.vectors) - 1);
+    input_.tokens = shape.tokens;
+    if (shape.picks) input_.vector_rows = picks_.data();
+    bias_ = integers.values(weight_->strips * kStripRows, -16);
+  }
+
+  const LinearInput& input() const { return input_; }
+
+  std::vector<float> run(LinearFunction function) const {
+    constexpr float kUntouched = 12345.0f;
+    const std::int64_t stride = std::int64_t{weight_->strips} * kStripRows;
+    std::vector<float> y(static_cast<std::size_t>(stride * shape_.tokens), kUntouched);
+    const LinearOutput output{y.data(), stride, shape_.has_bias ? bias_.data() : nullptr};
+    function(*weight_, input_, output, shape_.first_strip, shape_.last_strip);
+    return y;
+  }
+
+ private:
+  std::vector<float> activations(DigestIntegers& integers) const {
+    std::vector<float> x = integers.values(std::int64_t{shape_.vectors} * shape_.cols, -15);
+    if (shape_.is_extreme) {
+      for (float& value : x) value = value < 0.0f ? -1.0f : 1.0f;
+    }
+    return x;
+  }
+
+  const Shape shape_;
+  const std::shared_ptr<const WeightView> weight_;
+  const PreparedInput prepared_;
+  LinearInput input_;
+  std::vector<std::int32_t> picks_;
+  std::vector<float> bias_;
+};
+
+void report(Format format, const Shape& s, const KernelTable& table, const LinearKernel& kernel) {
+  std::printf(
+      "# %s %s differs from scalar: %s, rows %d, cols %d, tokens %d of %d vectors%s, strips %d to %d, fill %d%s\n",
+      table.name, kernel.name, spec(format).name, s.rows, s.cols, s.tokens, s.vectors, s.picks ? " picked" : "",
+      s.first_strip, s.last_strip, s.fill, s.is_extreme ? ", extreme activations" : "");
+}
+
+}  // namespace
+
+int compare_random_shapes(Format format, const std::vector<const KernelTable*>& tables, int num_shapes,
+                          std::uint64_t seed, DigestHash& hash) {
+  const KernelTable& scalar = *kernel_table("scalar");
+  std::vector<const KernelTable*> all = tables;
+  all.push_back(&scalar);
+  DigestIntegers integers(seed * 1000 + static_cast<std::uint64_t>(format));
+  int num_different = 0;
+  for (int i = 0; i < num_shapes; ++i) {
+    const Shape shape = random_shape(format, integers);
+    const Product product(format, shape, integers);
+    const std::size_t index = static_cast<std::size_t>(format);
+    LinearInput plain = product.input();
+    plain.tables = nullptr;  // the specification is the product, not a look-up
+    const std::vector<float> expected = product.run(linear_function(scalar.linear[index], plain));
+    hash.add_floats(expected.data(), static_cast<std::int64_t>(expected.size()));
+    for (const KernelTable* table : all) {
+      for (const LinearKernel& kernel : table->linear[index]) {
+        if (!takes(kernel, product.input())) continue;
+        const std::vector<float> found = product.run(kernel.run);
+        if (std::memcmp(found.data(), expected.data(), expected.size() * sizeof(float)) == 0) continue;
+        ++num_different;
+        report(format, shape, *table, kernel);
+      }
+    }
+  }
+  return num_different;
+}
+
+}  // namespace edgert
