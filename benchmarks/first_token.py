@@ -3,9 +3,7 @@
 Each round starts three processes one after another: the command, timed from its start to its first byte on stdout; a
 process that imports, in the same order, all modules of edgert that the command has imported by then, and what they
 import; and a bare interpreter. Import time is the second less the third. Bytecode is kept between the rounds, as for an
-installed package. Medians over the rounds; run it on a quiet machine. With --model another model answers, and a further
-process says how much memory it takes over `import edgert`, beside 1.05 times its file, the keys and values in use and
-the activations of a step.
+installed package. Medians over the rounds; run it on a quiet machine. With --model another model answers.
 
     python benchmarks/first_token.py
     python benchmarks/synth.py llama-1b llama-1b-p4 --format p4 --tokenizer FOLDER
@@ -21,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _common import import_tree, report, run_child
+from _common import import_tree, report
 
 import_tree()
 
@@ -34,7 +32,6 @@ answers.show_text = lambda text: sys.exit(print("\\n".join(sys.modules), flush=T
 run_command(["run", "hi"])
 """
 BOUND_S, MODEL_BOUND_S, IMPORT_BOUND_S = 0.35, 0.5, 0.2
-FILE_FACTOR = 1.05
 
 
 def time_first_byte(arguments: list[str]) -> float:
@@ -56,13 +53,6 @@ def imported_modules() -> list[str]:
         [sys.executable, "-c", LIST_MODULES], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     return [name for name in run.stdout.split() if name.startswith("edgert")]
-
-
-def measure_memory(model: Path) -> dict[str, Any]:
-    """Bytes that the model adds to `import edgert`, and how many it may."""
-    found = run_child(sys.executable, "_memory.py", model, len(os.sched_getaffinity(0)), 64)
-    allowed = FILE_FACTOR * found["file_bytes"] + found["kv_bytes"] + found["activation_bytes"]
-    return {**found, "allowed_bytes": round(allowed)}
 
 
 def measure(rounds: int, model: Path | None) -> dict[str, Any]:
@@ -88,7 +78,6 @@ def measure(rounds: int, model: Path | None) -> dict[str, Any]:
         "load_average": os.getloadavg()[0],
         "bound_s": bound_s,
         "is_within": medians["first_token"] <= bound_s and medians["imports"] - medians["bare"] <= IMPORT_BOUND_S,
-        **(measure_memory(model) if model else {}),
     }
 
 
@@ -107,13 +96,6 @@ def main() -> None:
         f"(fastest {min(result['first_token_times_s']):.3f}); bounds {result['bound_s']} and {IMPORT_BOUND_S} s: "
         f"{'within' if result['is_within'] else 'beyond'}",
     ]
-    if arguments.model:
-        lines.insert(
-            0,
-            f"memory over the import: {result['resident_over_import_bytes'] / 1e6:.0f} MB of "
-            f"{result['allowed_bytes'] / 1e6:.0f} allowed (file {result['file_bytes'] / 1e6:.0f}, keys and values "
-            f"{result['kv_bytes'] / 1e6:.1f}, activations {result['activation_bytes'] / 1e6:.1f})",
-        )
     report(result, lines, as_json=arguments.json)
 
 
