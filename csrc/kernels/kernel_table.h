@@ -52,8 +52,8 @@ using LinearFunction = void (*)(const WeightView& w, const LinearInput& x, const
 // One way to multiply. All kernels of a format give the same bits; which is the fastest depends on the machine, the
 // shape and the number of tokens.
 struct LinearKernel {
-  // Of the family: "dot" (integer dots), "lut" (tables of activations), "tile" (matrix units), "float"; null: the end of
-  // a list.
+  // Of the family: "dot" (integer dots), "lut" (tables of activations), "tile" (matrix units), "float"; null: the end
+  // of a list.
   const char* name = nullptr;
   LinearFunction run = nullptr;
   std::int32_t min_tokens = 1, max_tokens = 1;  // for how many tokens it is written

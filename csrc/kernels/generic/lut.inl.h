@@ -10,7 +10,7 @@ alignas(64) constexpr std::int32_t kIndexBits[4][16] = {
     {0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1},
 };
 
-static void build_tables(const std::int8_t* codes, int cols, LutTables* tables) {
+[[maybe_unused]] static void build_tables(const std::int8_t* codes, int cols, LutTables* tables) {
   i32x16 bits[4];
   for (int c = 0; c < 4; ++c) bits[c] = load_int(kIndexBits[c]);
   for (int g = 0; g * kGroupColumns < cols; ++g) {
