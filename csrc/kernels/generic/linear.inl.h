@@ -64,7 +64,7 @@ constexpr int group_bytes() {
 }
 
 template <class Codes>
-static inline void prefetch_ahead(const std::uint8_t* const parts[], std::int64_t g) {
+[[gnu::always_inline]] static inline void prefetch_ahead(const std::uint8_t* const parts[], std::int64_t g) {
   constexpr int kAhead = kPrefetchBytes / group_bytes<Codes>();
   constexpr bool kIsFollowed = group_bytes<Codes>() >= 1024;  // the hardware sees a run of plain bytes by itself
   if constexpr (!kIsFollowed) prefetch_group<Codes>(parts, g + kAhead);
