@@ -121,3 +121,10 @@ def test_a_start_with_all_choices_known_measures_nothing(monkeypatch: pytest.Mon
     # The same for another number of threads is not known: it is measured, and kept beside, unless the machine is busy.
     with edgert.load(threads=2):
         assert [c for c in read_choices(path) if c.threads == 1] == sorted(known, key=lambda c: c.key)
+
+
+def test_no_product_is_faster_than_memory_can_be() -> None:
+    """More threads than cores: one that starts late must not make the time short."""
+    rows, cols = 2048, 1024
+    times = _core.time_kernels(_core.best_isa(), "p4", rows, cols, 1, 8, 1, 40)
+    assert all(seconds > rows * cols * 4.25 / 8 / 1e12 for passes in times.values() for seconds in passes)
