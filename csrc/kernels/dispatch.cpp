@@ -105,6 +105,7 @@ void fill_missing(KernelTable& t, const KernelTable& lower) {
   fill(t.add_scaled, lower.add_scaled);
   fill(t.softmax, lower.softmax);
   fill(t.max, lower.max);
+  fill(t.exp_shifted, lower.exp_shifted);
   fill(t.log_sum_exp, lower.log_sum_exp);
   fill(t.store_k, lower.store_k);
   fill(t.store_v, lower.store_v);

@@ -15,7 +15,18 @@
 namespace edgert {
 namespace {
 
-constexpr std::size_t kBlock = 256, kLanes = 8;  // of the sums over a whole vocabulary
+constexpr float kUnit = 0x1p40f;  // mass of the weight 1: a vocabulary of 2^23 cannot overflow
+// By way of a signed number, which every processor converts to in one step.
+std::uint64_t mass_of(float weight) { return static_cast<std::uint64_t>(static_cast<std::int64_t>(weight * kUnit)); }
+// Ranges of logits below the largest, each 1/64 wide, the last endless: which one a running sum ends in is known
+// without sorting.
+constexpr std::size_t kRanges = 2048;
+constexpr float kRangesPerNat = 64.0f;
+
+std::size_t range_of(float logit, float largest) {
+  return static_cast<std::size_t>(
+      static_cast<std::int32_t>(std::min((largest - logit) * kRangesPerNat, static_cast<float>(kRanges - 1))));
+}
 
 // An integer that grows as the logit falls: sorting by it, stably from ascending ids, gives the contract's order.
 std::uint32_t descending_key(float logit) {
@@ -48,25 +59,17 @@ SampleResult Sampler::sample(std::span<const float> logits, std::uint64_t positi
   for (const auto& [id, bias] : options_.logit_bias)
     if (id >= 0 && static_cast<std::size_t>(id) < adjusted_.size()) adjusted_[static_cast<std::size_t>(id)] += bias;
   penalize(history);
+  largest_ = kernels_.max(adjusted_.data(), static_cast<std::int64_t>(adjusted_.size()));
   SampleResult result;
   const bool has_top_k = options_.top_k > 0 && static_cast<std::size_t>(options_.top_k) < adjusted_.size();
-  const bool has_filter = has_top_k || options_.typical_p < 1 || options_.top_p < 1 || options_.min_p > 0;
   if (options_.temperature == 0) {
     result.token = argmax();
-  } else if (!has_filter) {
-    result.token = draw_from_all(position);
+  } else if (has_top_k || options_.typical_p < 1) {
+    sort_first(has_top_k ? static_cast<std::size_t>(options_.top_k) : adjusted_.size());
+    if (options_.typical_p < 1) keep_typical();
+    result.token = draw_from_candidates(position);
   } else {
-    const bool needs_all = has_top_k || options_.typical_p < 1;
-    if (!needs_all && options_.top_p < 1) {
-      sort_nucleus();
-    } else {
-      const double least = needs_all ? -std::numeric_limits<double>::infinity() : min_p_bound();
-      sort_candidates(has_top_k ? static_cast<std::size_t>(options_.top_k) : adjusted_.size(), least);
-      if (options_.typical_p < 1) keep_typical();
-      if (options_.top_p < 1) keep_top_p();
-    }
-    if (options_.min_p > 0) keep_min_p();
-    result.token = draw(position);
+    result.token = draw_from_all(position);
   }
   if (options_.num_logprobs >= 0) report(logits, result);
   return result;
@@ -94,27 +97,34 @@ void Sampler::penalize(std::span<const std::int32_t> history) {
 }
 
 std::int32_t Sampler::argmax() const {
-  const float largest = kernels_.max(adjusted_.data(), static_cast<std::int64_t>(adjusted_.size()));
-  return static_cast<std::int32_t>(std::find(adjusted_.begin(), adjusted_.end(), largest) - adjusted_.begin());
+  return static_cast<std::int32_t>(std::find(adjusted_.begin(), adjusted_.end(), largest_) - adjusted_.begin());
 }
 
-// A logit below which min-p keeps nothing, with room for the rounding of the exponential that decides.
-double Sampler::min_p_bound() const {
-  const float largest = kernels_.max(adjusted_.data(), static_cast<std::int64_t>(adjusted_.size()));
-  return double{largest} + math::log(std::min(options_.min_p, 1.0)) - 1e-6;
+// Top-p's share of the total: the running sum that the last token kept reaches first exceeds what is returned.
+Sampler::Mass Sampler::share_of(Mass total) const {
+  const auto share = static_cast<Mass>(options_.top_p * static_cast<double>(total));
+  return std::min(std::max<Mass>(share, 1), total) - 1;
 }
 
-// The `keep` first candidates by (logit descending, id ascending), of those with a logit of at least `least`.
-void Sampler::sort_candidates(std::size_t keep, double least) {
-  candidates_.clear();
-  if (keep < adjusted_.size()) return sort_few(keep);
-  for (std::size_t i = 0; i < adjusted_.size(); ++i)
-    if (adjusted_[i] >= least) candidates_.push_back({adjusted_[i], static_cast<std::int32_t>(i)});
-  sort_all();
+// floor(u * total), exactly.
+Sampler::Mass Sampler::draw_from(Mass total, std::uint64_t position) const {
+  const auto u = static_cast<std::uint64_t>(uniform(options_.seed, options_.index, position) * 0x1p53);
+  __extension__ typedef unsigned __int128 Wide;
+  return static_cast<Mass>((Wide{u} * total) >> 53);
+}
+
+float Sampler::min_p_bound(float largest) const {
+  if (options_.min_p <= 0) return -std::numeric_limits<float>::infinity();
+  return static_cast<float>(double{largest} + math::log(std::min(options_.min_p, 1.0)));
+}
+
+float Sampler::factor() const {
+  const double least = std::numeric_limits<float>::min(), most = std::numeric_limits<float>::max();
+  return static_cast<float>(std::clamp(1 / options_.temperature, least, most));
 }
 
 // Radix sort, least significant digit first, stable from ascending ids.
-void Sampler::sort_all() {
+void Sampler::sort_candidates() {
   sorted_.resize(candidates_.size());
   constexpr int kDigitBits = 11;
   std::vector<std::size_t> first(std::size_t{1} << kDigitBits);
@@ -128,8 +138,15 @@ void Sampler::sort_all() {
   }
 }
 
-// Collects what beats the keep-th best so far; a later id never displaces an equal logit.
-void Sampler::sort_few(std::size_t keep) {
+// The `keep` first candidates by (logit descending, id ascending). Collects what beats the keep-th best so far; a later
+// id never displaces an equal logit.
+void Sampler::sort_first(std::size_t keep) {
+  candidates_.clear();
+  if (keep >= adjusted_.size()) {
+    for (std::size_t i = 0; i < adjusted_.size(); ++i)
+      candidates_.push_back({adjusted_[i], static_cast<std::int32_t>(i)});
+    return sort_candidates();
+  }
   const auto before = [](const Candidate& a, const Candidate& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
   };
@@ -154,13 +171,13 @@ void Sampler::sort_few(std::size_t keep) {
 // The candidates whose surprise is nearest to the entropy, up to typical_p of the probability.
 void Sampler::keep_typical() {
   const std::size_t n = candidates_.size();
-  weights_.resize(n);
+  std::vector<double> weights(n);
   double sum = 0;
   for (std::size_t i = 0; i < n; ++i)
-    sum += weights_[i] = math::exp(double{candidates_[i].logit} - candidates_[0].logit);
+    sum += weights[i] = math::exp(double{candidates_[i].logit} - candidates_[0].logit);
   double entropy = 0;
   for (std::size_t i = 0; i < n; ++i) {
-    const double p = weights_[i] / sum;
+    const double p = weights[i] / sum;
     if (p > 0) entropy -= p * math::log(p);
   }
   std::vector<std::size_t> order(n);
@@ -172,98 +189,79 @@ void Sampler::keep_typical() {
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return distance[a] < distance[b]; });
   double reached = 0;
   std::size_t keep = 0;
-  while (keep < n && (keep == 0 || reached < options_.typical_p)) reached += weights_[order[keep++]] / sum;
+  while (keep < n && (keep == 0 || reached < options_.typical_p)) reached += weights[order[keep++]] / sum;
   order.resize(keep);
   std::sort(order.begin(), order.end());
   for (std::size_t i = 0; i < keep; ++i) candidates_[i] = candidates_[order[i]];
   candidates_.resize(keep);
 }
 
-void Sampler::keep_top_p() {
-  weights_.resize(candidates_.size());
-  double sum = 0;
-  for (std::size_t i = 0; i < candidates_.size(); ++i)
-    sum += weights_[i] = math::exp(double{candidates_[i].logit} - candidates_[0].logit);
-  double reached = 0;
-  std::size_t keep = 0;
-  while (keep < candidates_.size() && (keep == 0 || reached < options_.top_p * sum)) reached += weights_[keep++];
-  candidates_.resize(keep);
-}
-
-void Sampler::keep_min_p() {
-  std::size_t keep = 1;
-  while (keep < candidates_.size() &&
-         math::exp(double{candidates_[keep].logit} - candidates_[0].logit) >= options_.min_p)
-    ++keep;
-  candidates_.resize(std::min(keep, candidates_.size()));
-}
-
-std::int32_t Sampler::draw(std::uint64_t position) {
-  weights_.resize(candidates_.size());
-  double sum = 0;
-  for (std::size_t i = 0; i < candidates_.size(); ++i)
-    sum += weights_[i] = math::exp((double{candidates_[i].logit} - candidates_[0].logit) / options_.temperature);
-  const double target = uniform(options_.seed, options_.index, position) * sum;
-  double reached = 0;
-  for (std::size_t i = 0; i < candidates_.size(); ++i) {
-    reached += weights_[i];
-    if (target < reached) return candidates_[i].id;
-  }
-  return candidates_.back().id;
-}
-
-// Weights of all tokens: float32 softmax of (logit - largest) * factor, and the sums of blocks of them in weights_;
-// what lies behind the vocabulary has none. Returns the total.
-double Sampler::weigh_all(float factor) {
-  const auto n = static_cast<std::int64_t>(adjusted_.size());
-  const float largest = kernels_.max(adjusted_.data(), n);
-  shares_.assign((adjusted_.size() + kBlock - 1) / kBlock * kBlock, 0.0f);
-  for (std::size_t i = 0; i < adjusted_.size(); ++i) shares_[i] = (adjusted_[i] - largest) * factor;
-  kernels_.softmax(shares_.data(), shares_.data(), static_cast<int>(n));
-  weights_.clear();
-  double total = 0;
-  for (std::size_t begin = 0; begin < shares_.size(); begin += kBlock) {
-    double lanes[kLanes] = {};
-    for (std::size_t i = 0; i < kBlock; ++i) lanes[i % kLanes] += shares_[begin + i];
-    weights_.push_back(((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
-                       ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7])));
-    total += weights_.back();
-  }
+// Masses of the candidates in masses_; returns their sum.
+Sampler::Mass Sampler::weigh_candidates(float factor) {
+  const std::size_t n = candidates_.size();
+  weights_.resize(n);
+  masses_.resize(n);
+  for (std::size_t i = 0; i < n; ++i) weights_[i] = candidates_[i].logit;
+  kernels_.exp_shifted(weights_.data(), candidates_[0].logit, factor, weights_.data(), static_cast<std::int64_t>(n));
+  Mass total = 0;
+  for (std::size_t i = 0; i < n; ++i) total += masses_[i] = mass_of(weights_[i]);
   return total;
 }
 
-// The nucleus of the whole vocabulary. Tokens that are less likely than the rest's share divided by their number are
-// not part of it: all of them together do not make up the rest.
-void Sampler::sort_nucleus() {
-  const double total = weigh_all(1.0f);
-  const double least = 0.5 * (1 - options_.top_p) * total / static_cast<double>(adjusted_.size());
-  candidates_.clear();
-  for (std::size_t i = 0; i < adjusted_.size(); ++i)
-    if (shares_[i] > 0 && shares_[i] >= least) candidates_.push_back({adjusted_[i], static_cast<std::int32_t>(i)});
-  sort_all();
-  double reached = 0;
-  std::size_t keep = 0;
-  while (keep < candidates_.size() && (keep == 0 || reached < options_.top_p * total))
-    reached += shares_[static_cast<std::size_t>(candidates_[keep++].id)];
-  candidates_.resize(keep);
+// The first candidate up to which the masses exceed the target. REQUIRES: all of them do.
+std::size_t Sampler::candidate_at(Mass target) const {
+  std::size_t i = 0;
+  for (Mass reached = masses_[0]; reached <= target; reached += masses_[i]) ++i;
+  return i;
 }
 
-// Nothing is cut off, so no order is needed: a vocabulary of 100,000 takes longer to sort than a small model to read.
-std::int32_t Sampler::draw_from_all(std::uint64_t position) {
-  const double largest_factor = std::numeric_limits<float>::max();
-  const double total = weigh_all(static_cast<float>(std::min(1 / options_.temperature, largest_factor)));
-  const double target = uniform(options_.seed, options_.index, position) * total;
-  while (weights_.back() == 0) weights_.pop_back();
-  double reached = 0;
-  std::size_t block = 0;
-  while (block + 1 < weights_.size() && reached + weights_[block] <= target) reached += weights_[block++];
-  std::int32_t likely = 0;  // taken where rounding lets the target slip past the last token
-  for (std::size_t i = block * kBlock; i < (block + 1) * kBlock; ++i) {
-    reached += shares_[i];
-    if (target < reached) return static_cast<std::int32_t>(i);
-    if (shares_[i] > 0) likely = static_cast<std::int32_t>(i);
+std::int32_t Sampler::draw_from_candidates(std::uint64_t position) {
+  if (options_.top_p < 1) candidates_.resize(candidate_at(share_of(weigh_candidates(1.0f))) + 1);
+  const float least = min_p_bound(candidates_[0].logit);
+  std::size_t keep = 1;
+  while (keep < candidates_.size() && candidates_[keep].logit >= least) ++keep;
+  candidates_.resize(keep);
+  const Mass total = weigh_candidates(factor());
+  return candidates_[candidate_at(draw_from(total, position))].id;
+}
+
+// Weights of the whole vocabulary, 0 for logits below `least` and for what comes after `last`; masses of the ranges of
+// logits. Returns the total.
+Sampler::Mass Sampler::weigh_all(float factor, float least, const Candidate& last) {
+  const std::size_t n = adjusted_.size();
+  weights_.resize(n);
+  masses_.assign(kRanges, 0);
+  kernels_.exp_shifted(adjusted_.data(), largest_, factor, weights_.data(), static_cast<std::int64_t>(n));
+  const float cut = std::max(least, last.logit);
+  for (std::size_t i = 0; i < n; ++i) weights_[i] = adjusted_[i] < cut ? 0.0f : weights_[i];
+  for (std::size_t i = n; i-- > 0 && static_cast<std::int32_t>(i) > last.id;)
+    if (adjusted_[i] == last.logit) weights_[i] = 0.0f;
+  for (std::size_t i = 0; i < n; ++i) masses_[range_of(adjusted_[i], largest_)] += mass_of(weights_[i]);
+  return std::accumulate(masses_.begin(), masses_.end(), Mass{0});
+}
+
+// The first token, by (logit descending, id ascending), up to which the masses of weigh_all exceed the target. Only the
+// range of logits in which that happens is sorted. REQUIRES: the target is below the total.
+Sampler::Candidate Sampler::find(Mass target) {
+  std::size_t range = 0;
+  for (; masses_[range] <= target; ++range) target -= masses_[range];
+  candidates_.clear();
+  for (std::size_t i = 0; i < adjusted_.size(); ++i)
+    if (weights_[i] > 0 && range_of(adjusted_[i], largest_) == range)
+      candidates_.push_back({adjusted_[i], static_cast<std::int32_t>(i)});
+  sort_candidates();
+  std::size_t i = 0;
+  for (;; ++i) {
+    const auto mass = mass_of(weights_[static_cast<std::size_t>(candidates_[i].id)]);
+    if (target < mass) return candidates_[i];
+    target -= mass;
   }
-  return likely;
+}
+
+std::int32_t Sampler::draw_from_all(std::uint64_t position) {
+  Candidate last{-std::numeric_limits<float>::infinity(), std::numeric_limits<std::int32_t>::max()};
+  if (options_.top_p < 1) last = find(share_of(weigh_all(1.0f, last.logit, last)));
+  return find(draw_from(weigh_all(factor(), min_p_bound(largest_), last), position)).id;
 }
 
 void Sampler::report(std::span<const float> logits, SampleResult& result) {
@@ -272,8 +270,7 @@ void Sampler::report(std::span<const float> logits, SampleResult& result) {
   result.logprob = logits[static_cast<std::size_t>(result.token)] - log_sum;
   if (options_.num_logprobs == 0) return;
   adjusted_.assign(logits.begin(), logits.end());
-  sort_candidates(std::min(adjusted_.size(), static_cast<std::size_t>(options_.num_logprobs)),
-                  -std::numeric_limits<double>::infinity());
+  sort_first(static_cast<std::size_t>(options_.num_logprobs));
   for (const Candidate& c : candidates_) result.top.emplace_back(c.id, c.logit - log_sum);
 }
 

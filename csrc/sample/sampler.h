@@ -46,26 +46,31 @@ class Sampler {
     float logit;
     std::int32_t id;
   };
+  // Weights are whole numbers, so that their sums are exact whatever the order in which they are made.
+  using Mass = std::uint64_t;
   void penalize(std::span<const std::int32_t> history);
   std::int32_t argmax() const;
-  double min_p_bound() const;
-  void sort_candidates(std::size_t keep, double least);
-  void sort_all();
-  void sort_few(std::size_t keep);
+  Mass share_of(Mass total) const;
+  Mass draw_from(Mass total, std::uint64_t position) const;
+  float min_p_bound(float largest) const;
+  float factor() const;
+  void sort_candidates();
+  void sort_first(std::size_t keep);
   void keep_typical();
-  void keep_top_p();
-  void keep_min_p();
-  std::int32_t draw(std::uint64_t position);
-  double weigh_all(float factor);
-  void sort_nucleus();
+  Mass weigh_candidates(float factor);
+  std::size_t candidate_at(Mass target) const;
+  std::int32_t draw_from_candidates(std::uint64_t position);
+  Mass weigh_all(float factor, float least, const Candidate& last);
+  Candidate find(Mass target);
   std::int32_t draw_from_all(std::uint64_t position);
   void report(std::span<const float> logits, SampleResult& result);
 
   SamplingOptions options_;
   const KernelTable& kernels_;
-  std::vector<float> adjusted_, shares_;
+  std::vector<float> adjusted_, weights_;
   std::vector<Candidate> candidates_, sorted_;
-  std::vector<double> weights_;
+  std::vector<Mass> masses_;  // of the candidates, or of ranges of logits
+  float largest_ = 0;         // of adjusted_
   std::vector<std::int32_t> seen_;
 };
 

@@ -103,15 +103,17 @@ def test_draws_follow_the_distribution() -> None:
 
 def draw_from_all(logits: NDArray[np.float32], temperature: float, u: float) -> int:
     """The rule of docs/numerics.md, section 7, where nothing is cut off, in float64."""
-    p = np.exp((logits.astype(np.float64) - logits.max()) / temperature)
-    return int(np.searchsorted(np.cumsum(p), u * p.sum(), side="right"))
+    order = np.argsort(-logits, kind="stable")
+    p = np.exp((logits[order].astype(np.float64) - logits.max()) / temperature)
+    return int(order[np.searchsorted(np.cumsum(p), u * p.sum(), side="right")])
 
 
 def test_draws_from_a_large_vocabulary_follow_the_rule() -> None:
-    """Blocks, a partial last block, and tokens without any probability."""
+    """Near and far logits, equal ones, and tokens without any probability."""
     logits = make_logits(1000)
     logits[300:600] = -500
     logits[990:] = -500
+    logits[600:700] = logits[:100]
     s, positions = sampler(0.9, seed=11), range(3000)
     drawn = [s.sample(logits, p, NO_HISTORY).token for p in positions]
     expected = [draw_from_all(logits, 0.9, _core.uniform(11, 0, p)) for p in positions]
@@ -136,6 +138,16 @@ def test_filters_on_a_large_vocabulary(spread: float, options: dict[str, float])
         # Candidates stand in descending order: the drawn one is that at u of them, nearly.
         u = _core.uniform(2, 0, position)
         assert abs(allowed.index(token) - u * len(allowed)) <= 0.01 * len(allowed) + 1
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0.7}, {"top_p": 0.9}, {"min_p": 0.02, "temperature": 2.0}])
+def test_a_top_k_of_all_but_the_last_draws_as_no_top_k(options: dict[str, float]) -> None:
+    """One rule, two ways: the whole vocabulary by ranges of logits, or a sorted list."""
+    logits = np.round(make_logits(2000), 1)
+    logits[1234] = -1000.0  # has no weight
+    all_of_them, listed = sampler(seed=9, **options), sampler(seed=9, top_k=1999, **options)
+    for p in range(300):
+        assert all_of_them.sample(logits, p, NO_HISTORY).token == listed.sample(logits, p, NO_HISTORY).token
 
 
 @pytest.mark.parametrize("temperature", [1e-300, 1e-6, 1e6])

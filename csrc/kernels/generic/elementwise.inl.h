@@ -113,6 +113,10 @@ static inline float sum_exp(const float* x, float max_value, float* y, std::int6
   return sum_lanes(sum);
 }
 
+static void exp_shifted(const float* x, float shift, float factor, float* y, std::int64_t n) {
+  for_each_vector(n, y, [&](auto at) { return exp(mul(sub(at(x), splat(shift)), splat(factor))); });
+}
+
 static void softmax(const float* x, float* y, int n) {
   const float sum = sum_exp(x, maximum(x, n), y, n);
   for_each_vector(n, y, [&](auto at) { return div(at(y), splat(sum)); });

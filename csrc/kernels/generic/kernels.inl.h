@@ -35,6 +35,7 @@ static constexpr KernelTable full_table(const char* name) {
   table.add_scaled = add_scaled;
   table.softmax = softmax;
   table.max = maximum;
+  table.exp_shifted = exp_shifted;
   table.log_sum_exp = log_sum_exp;
   table.store_k = store_k;
   table.store_v = store_v;
