@@ -153,7 +153,8 @@ struct KernelTable {
   void (*add_scaled)(float factor, const float* x, float* y, std::int64_t n);      // y = fma(factor, x, y)
   void (*softmax)(const float* x, float* y, int n);                                // sums in 16 lanes and the tree
   float (*max)(const float* x, std::int64_t n);
-  void (*exp_shifted)(const float* x, float shift, float factor, float* y, std::int64_t n);  // exp((x - shift) * factor)
+  void (*exp_shifted)(const float* x, float shift, float factor, float* y,
+                      std::int64_t n);  // exp((x - shift) * factor)
   // log(sum(exp(x))) in 16 lanes and the tree; max is the maximum of x.
   float (*log_sum_exp)(const float* x, float max, std::int64_t n);
 
