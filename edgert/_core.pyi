@@ -19,9 +19,9 @@ class WeightStore:
     """
     def __init__(self) -> None:
         ...
-    def add(self, name: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[tuple[int, int, int]], *, is_packed: bool = False, unpermute_heads: int = 0, scale_exponent: int = 0) -> int:
+    def add(self, name: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[tuple[int, int, int]], *, is_packed: bool = False, unpermute_heads: int = 0, scale_exponent: int = 0, outliers: collections.abc.Sequence[tuple[int, int, int]] = []) -> int:
         """
-        parts: (file, offset, length). cols = 0: a vector. is_packed: the parts of the format lie in the file, not rows. unpermute_heads: rows of a GGUF file in RoPE pairs are put back. scale_exponent: scales are multiplied by 2 to this power.
+        parts: (file, offset, length). cols = 0: a vector. is_packed: the parts of the format lie in the file, not rows. unpermute_heads: rows of a GGUF file in RoPE pairs are put back. scale_exponent: scales are multiplied by 2 to this power. outliers: their starts, columns and values, or nothing.
         """
     def add_file(self, path: str) -> int:
         """
@@ -141,7 +141,7 @@ def best_isa() -> str:
     """
 def cpu_name() -> str:
     ...
-def dequantize(isa: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.uint8]]) -> numpy.typing.NDArray[numpy.float32]:
+def dequantize(isa: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.uint8]], outliers: collections.abc.Sequence[tuple[collections.abc.Sequence[int], collections.abc.Sequence[float]]] = []) -> numpy.typing.NDArray[numpy.float32]:
     """
     All rows as float32 [rows, cols].
     """
@@ -183,9 +183,9 @@ def kv_page_bytes(format: str, head_dim: int) -> int:
     """
     Bytes that the keys and values of one KV head take in a page of 64 positions.
     """
-def linear(isa: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.uint8]], x: numpy.typing.NDArray[numpy.float32], bias: typing.Annotated[numpy.typing.ArrayLike, numpy.float32] | None = None) -> numpy.typing.NDArray[numpy.float32]:
+def linear(isa: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.uint8]], x: numpy.typing.NDArray[numpy.float32], bias: typing.Annotated[numpy.typing.ArrayLike, numpy.float32] | None = None, outliers: collections.abc.Sequence[tuple[collections.abc.Sequence[int], collections.abc.Sequence[float]]] = []) -> numpy.typing.NDArray[numpy.float32]:
     """
-    y [M, rows] of x [M, cols]; x is quantised first where the format asks for it.
+    y [M, rows] of x [M, cols]; x is quantised first where the format asks for it. outliers: (columns, values) of each row, columns ascending.
     """
 def log_sum_exp(isa: str, x: numpy.typing.NDArray[numpy.float32]) -> float:
     ...

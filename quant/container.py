@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from edgert.errors import ConvertError
 
+from . import outliers
 from .format import FormatSpec, get, part_bytes
 
 FORMAT_VERSION = "1"
@@ -33,21 +34,27 @@ _DTYPES = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
 
 @dataclass(frozen=True, slots=True)
 class ContainerTensor:
-    """A tensor to store: shape (rows, cols), or (n,) for a vector."""
+    """A tensor to store: shape (rows, cols), or (n,) for a vector. num_outliers: beside the format's parts; 0: none."""
 
     name: str
     format: str
     shape: tuple[int, ...]
     role: str
+    num_outliers: int = 0
 
     @property
     def spec(self) -> FormatSpec:
         return get(self.format).spec
 
     @property
+    def part_names(self) -> tuple[str, ...]:
+        return tuple(p.name for p in self.spec.parts) + (outliers.PART_NAMES if self.num_outliers else ())
+
+    @property
     def part_bytes(self) -> tuple[int, ...]:
         rows, cols = self.shape if len(self.shape) == 2 else (1, self.shape[0])
-        return part_bytes(self.spec, rows, cols)
+        own = part_bytes(self.spec, rows, cols)
+        return own + (outliers.part_bytes(rows, self.num_outliers) if self.num_outliers else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +113,12 @@ def plan_container(units: Sequence[Sequence[ContainerTensor]]) -> ContainerPlan:
     for unit in units:
         layout.align(UNIT_ALIGNMENT)
         for _, tensor_index, part_index in sorted(
-            (_phase(part.name), t, p) for t, tensor in enumerate(unit) for p, part in enumerate(tensor.spec.parts)
+            (_phase(name), t, p) for t, tensor in enumerate(unit) for p, name in enumerate(tensor.part_names)
         ):
             layout.align(PART_ALIGNMENT)
             layout.add_part(unit[tensor_index], part_index)
     tensors = tuple(tensor for unit in units for tensor in unit)
-    parts = {t.name: tuple(layout.parts[t.name, i] for i in range(len(t.spec.parts))) for t in tensors}
+    parts = {t.name: tuple(layout.parts[t.name, i] for i in range(len(t.part_names))) for t in tensors}
     slots = tuple(layout.slots)
     text = _header_text(tensors, slots, parts, {})
     header_bytes = -(-(8 + len(text)) // UNIT_ALIGNMENT) * UNIT_ALIGNMENT
@@ -186,7 +193,7 @@ class _Layout:
         if tensor.spec.is_float:
             slot = self._append(tensor.name, _DTYPES[tensor.format], tensor.shape, length)
         else:
-            slot = self._append(f"{tensor.name}#{tensor.spec.parts[part].name}", "U8", (length,), length)
+            slot = self._append(f"{tensor.name}#{tensor.part_names[part]}", "U8", (length,), length)
         self.parts[tensor.name, part] = slot
 
     def _append(self, key: str, dtype: str, shape: tuple[int, ...], length: int) -> Slot:
@@ -228,8 +235,8 @@ def _description(tensor: ContainerTensor, slots: Sequence[Slot], checksums: Mapp
     if tensor.spec.is_float:
         return {**common, "parts": [], "checksum": sums[0]}
     listed = [
-        {"name": part.name, "tensor": slot.key, "checksum": checksum}
-        for part, slot, checksum in zip(tensor.spec.parts, slots, sums, strict=True)
+        {"name": name, "tensor": slot.key, "checksum": checksum}
+        for name, slot, checksum in zip(tensor.part_names, slots, sums, strict=True)
     ]
     return {**common, "parts": listed}
 

@@ -10,6 +10,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/bindings.h"
@@ -65,9 +66,40 @@ WeightView view_of(const std::string& format_name, int rows, int cols, const std
   return view_of_parts(format, rows, cols, starts);
 }
 
+// Outliers of each row: (columns, values), columns ascending.
+using RowOutliers = std::vector<std::pair<std::vector<std::int32_t>, std::vector<float>>>;
+
+class OutlierTable {
+ public:
+  OutlierTable(const RowOutliers& rows, WeightView& w) {
+    if (rows.empty()) return;
+    expect(static_cast<std::int32_t>(rows.size()) == w.rows, "rows of outliers", std::ssize(rows), w.rows);
+    expect(w.cols <= kMaxOutlierColumns, "columns beside outliers", w.cols, kMaxOutlierColumns);
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      const auto& [columns, values] = rows[row];
+      expect(columns.size() == values.size(), "values of outliers", std::ssize(values), std::ssize(columns));
+      for (std::size_t i = 0; i < columns.size(); ++i) {
+        expect(columns[i] >= 0 && columns[i] < w.cols, "column of an outlier", columns[i], w.cols - 1);
+        outliers_.push_back(
+            {values[i], static_cast<std::uint16_t>(columns[i]), static_cast<std::uint16_t>(row % kStripRows)});
+      }
+      if ((row + 1) % kStripRows == 0 || row + 1 == rows.size())
+        starts_.push_back(static_cast<std::uint32_t>(outliers_.size()));
+    }
+    w.outlier_starts = starts_.data();
+    w.outliers = outliers_.data();
+  }
+
+ private:
+  std::vector<std::uint32_t> starts_{0};
+  std::vector<Outlier> outliers_;
+};
+
 Floats linear(const std::string& isa, const std::string& format, int rows, int cols,
-              const std::vector<ByteArray>& parts, const Floats& x, const std::optional<Floats>& bias) {
-  const WeightView w = view_of(format, rows, cols, parts);
+              const std::vector<ByteArray>& parts, const Floats& x, const std::optional<Floats>& bias,
+              const RowOutliers& row_outliers) {
+  WeightView w = view_of(format, rows, cols, parts);
+  const OutlierTable outliers(row_outliers, w);
   expect(matrix_cols(x) == cols, "columns of x", x.shape(1), cols);
   expect(!bias || bias->size() == rows, "bias", bias ? bias->size() : 0, rows);
   Floats y({x.shape(0), py::ssize_t{rows}});
@@ -146,8 +178,9 @@ std::pair<std::size_t, bool> judge_passes(const LinearPasses& passes) {
 }
 
 Floats dequantize(const std::string& isa, const std::string& format, int rows, int cols,
-                  const std::vector<ByteArray>& parts) {
-  const WeightView w = view_of(format, rows, cols, parts);
+                  const std::vector<ByteArray>& parts, const RowOutliers& row_outliers) {
+  WeightView w = view_of(format, rows, cols, parts);
+  const OutlierTable outliers(row_outliers, w);
   std::vector<float> values(static_cast<std::size_t>(cols + 15) / 16 * 16);
   Floats y({rows, cols});
   for (int row = 0; row < rows; ++row) {
@@ -308,7 +341,9 @@ void init_kernels(py::module_& m) {
       "format"_a, "rows"_a, "cols"_a, "(name, bytes) of each part of a tensor, in file order.");
   m.def("pack", &pack, "format"_a, "raw"_a.noconvert(), "cols"_a, "ggml blocks [rows, row bytes] to packed parts.");
   m.def("linear", &linear, "isa"_a, "format"_a, "rows"_a, "cols"_a, "parts"_a, "x"_a.noconvert(), "bias"_a = py::none(),
-        "y [M, rows] of x [M, cols]; x is quantised first where the format asks for it.");
+        "outliers"_a = RowOutliers(),
+        "y [M, rows] of x [M, cols]; x is quantised first where the format asks for it. outliers: (columns, values) of "
+        "each row, columns ascending.");
   m.def("time_kernels", &time_kernels, "isa"_a, "format"_a, "rows"_a, "cols"_a, "tokens"_a, "threads"_a, "num_bytes"_a,
         "passes"_a, py::call_guard<py::gil_scoped_release>(),
         "Kernel name -> seconds of one product in each pass over num_bytes of distinct weights.");
@@ -316,7 +351,7 @@ void init_kernels(py::module_& m) {
         "Kernels of products that compete at a level: its own by their names, those of lower levels as LEVEL/NAME.");
   m.def("judge_passes", &judge_passes, "passes"_a,
         "(index of the candidate to choose, whether to keep that): from seconds by candidate and pass.");
-  m.def("dequantize", &dequantize, "isa"_a, "format"_a, "rows"_a, "cols"_a, "parts"_a,
+  m.def("dequantize", &dequantize, "isa"_a, "format"_a, "rows"_a, "cols"_a, "parts"_a, "outliers"_a = RowOutliers(),
         "All rows as float32 [rows, cols].");
   m.def("quantize", &quantize, "isa"_a, "x"_a.noconvert(), "scale_columns"_a = 64,
         "(codes, scales, sums of each 64 columns).");

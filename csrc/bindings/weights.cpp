@@ -15,9 +15,11 @@ namespace py = pybind11;
 namespace edgert {
 namespace {
 
+using Range = std::tuple<std::int32_t, std::int64_t, std::int64_t>;  // file, offset, length
+
 WeightId add(WeightStore& store, const std::string& name, const std::string& format, std::int64_t rows,
-             std::int64_t cols, const std::vector<std::tuple<std::int32_t, std::int64_t, std::int64_t>>& parts,
-             bool is_packed, std::int32_t unpermute_heads, std::int32_t scale_exponent) {
+             std::int64_t cols, const std::vector<Range>& parts, bool is_packed, std::int32_t unpermute_heads,
+             std::int32_t scale_exponent, const std::vector<Range>& outliers) {
   WeightRequest request{.name = name,
                         .format = Format::f32,
                         .rows = rows,
@@ -25,10 +27,12 @@ WeightId add(WeightStore& store, const std::string& name, const std::string& for
                         .parts = {},
                         .is_packed = is_packed,
                         .unpermute_heads = unpermute_heads,
-                        .scale_exponent = scale_exponent};
+                        .scale_exponent = scale_exponent,
+                        .outliers = {}};
   if (!format_from_name(format.c_str(), request.format))
     throw std::invalid_argument(name + ": found format '" + format + "', which has no kernel");
   for (const auto& [file, offset, length] : parts) request.parts.push_back({file, offset, length});
+  for (const auto& [file, offset, length] : outliers) request.outliers.push_back({file, offset, length});
   return store.add(request);
 }
 
@@ -54,9 +58,10 @@ void init_weights(py::module_& m) {
       .def("add_file", &WeightStore::add_file, py::arg("path"), "Opens a file; returns its index.")
       .def("add", &add, py::arg("name"), py::arg("format"), py::arg("rows"), py::arg("cols"), py::arg("parts"),
            py::kw_only(), py::arg("is_packed") = false, py::arg("unpermute_heads") = 0, py::arg("scale_exponent") = 0,
+           py::arg("outliers") = std::vector<Range>(),
            "parts: (file, offset, length). cols = 0: a vector. is_packed: the parts of the format lie in the file, "
            "not rows. unpermute_heads: rows of a GGUF file in RoPE pairs are put back. scale_exponent: scales are "
-           "multiplied by 2 to this power.")
+           "multiplied by 2 to this power. outliers: their starts, columns and values, or nothing.")
       .def("start_loading", &WeightStore::start_loading, py::arg("threads"), py::call_guard<py::gil_scoped_release>(),
            "Begins to read every weight, on threads of its own.")
       .def("finish_loading", &WeightStore::finish_loading, py::arg("progress") = nullptr,

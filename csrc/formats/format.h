@@ -46,6 +46,13 @@ enum class Format : std::uint8_t {
 };
 inline constexpr int kNumFormats = 30;
 
+// A weight that lies beside the quantised ones, and is added to them.
+struct Outlier {
+  float value;
+  std::uint16_t column, row;  // row: of the strip
+};
+inline constexpr std::int64_t kMaxOutlierColumns = 65536;
+
 // A weight matrix as the kernels read it. Float formats: parts[0] is rows x cols, row by row, row_bytes apart.
 // Other formats: each part is contiguous for the whole tensor, strip after strip, group after group.
 struct WeightView {
@@ -54,6 +61,10 @@ struct WeightView {
   std::int32_t strips = 0, groups = 0;  // ceil(rows / 16), ceil(cols / 64)
   std::int64_t row_bytes = 0;           // float formats only
   std::array<const std::uint8_t*, kMaxParts> parts{};
+  // Strip s has the outliers [outlier_starts[s], outlier_starts[s + 1]), those of one row by ascending columns; rows
+  // may take turns. Null: there are none.
+  const std::uint32_t* outlier_starts = nullptr;  // [strips + 1]
+  const Outlier* outliers = nullptr;
 };
 
 // Static description of a format. part_bytes[i]: bytes of part i for one strip and `part_groups[i]` groups

@@ -43,6 +43,7 @@ class PassWeights {
       views_.push_back(store.pin(id));
       views_.back().strips = strips;
       views_.back().rows = std::min(views_.back().rows, strips * kStripRows);
+      views_.back().outlier_starts = nullptr;  // they cost every kernel the same
     }
   }
   std::int32_t rows() const { return views_[0].rows; }

@@ -26,7 +26,7 @@ struct LutTables {
   std::uint8_t high[256];
 };
 
-// M input vectors. Quantised weights read codes, scales and sums; float weights read values.
+// M input vectors. Quantised weights read codes, scales and sums; float weights and outliers read values.
 struct LinearInput {
   const std::int8_t* codes = nullptr;  // [vectors][codes_stride], 64-byte aligned rows, columns beyond K are 0
   const float* scales = nullptr;       // [vectors][group_stride * (64 / activation_columns of the format)]
@@ -38,7 +38,8 @@ struct LinearInput {
   std::int32_t tokens = 0;                    // M
 };
 
-// y[m][n] = dot (+ bias[n]). Whole strips are written: stride >= rows rounded up to 16; rows beyond N get 0.
+// y[m][n] = dot, with the outliers of row n (of values), (+ bias[n]). Whole strips are written: stride >= rows rounded
+// up to 16; rows beyond N get 0.
 struct LinearOutput {
   float* y = nullptr;  // [tokens][stride]
   std::int64_t stride = 0;

@@ -69,7 +69,8 @@ class Builder {
                     .cols = cols,
                     .parts = {},
                     .is_packed = false,
-                    .unpermute_heads = 0};
+                    .unpermute_heads = 0,
+                    .outliers = {}};
     const FormatSpec& s = spec(format);
     if (s.is_float) {
       r.parts.push_back(file.append(halves(rows * std::int64_t{cols}, 0x2c00)));
@@ -80,6 +81,8 @@ class Builder {
       for (int p = 0; p < s.num_parts; ++p)
         r.parts.push_back(file.append(p == 0 ? halves(part_bytes(format, 0, rows, cols) / 2, 0x3c80)
                                              : bytes(part_bytes(format, p, rows, cols))));
+      r.outliers = {file.append(counting<std::uint32_t>(rows + 1, 1, rows + 1)),
+                    file.append(counting<std::uint16_t>(rows, 7, cols)), file.append(halves(rows, 0x3400))};
     }
     return r;
   }
@@ -90,7 +93,8 @@ class Builder {
             .cols = 0,
             .parts = {file.append(halves(length, 0x3800))},
             .is_packed = false,
-            .unpermute_heads = 0};
+            .unpermute_heads = 0,
+            .outliers = {}};
   }
 
   ModelFile file;
@@ -109,6 +113,15 @@ class Builder {
       const auto bits = static_cast<std::uint16_t>(base + (x >> 40 & 0x1ff) + (x >> 63 << 15));
       out.push_back(static_cast<std::uint8_t>(bits));
       out.push_back(static_cast<std::uint8_t>(bits >> 8));
+    }
+    return out;
+  }
+  // 0, step, 2 step and so on, each modulo `limit`, as the bytes of a T.
+  template <class T>
+  static std::vector<std::uint8_t> counting(std::int64_t n, std::int64_t step, std::int64_t limit) {
+    std::vector<std::uint8_t> out;
+    for (std::int64_t i = 0; i < n; ++i) {
+      for (std::size_t b = 0; b < sizeof(T); ++b) out.push_back(static_cast<std::uint8_t>(i * step % limit >> (8 * b)));
     }
     return out;
   }
@@ -162,6 +175,7 @@ class Model {
   WeightId request(WeightRequest r) {
     const std::int32_t index = store->add_file(builder_.file.path());
     for (PartAddress& part : r.parts) part.file = index;
+    for (PartAddress& part : r.outliers) part.file = index;
     return store->add(r);
   }
   std::int32_t add(Op op, std::vector<std::int32_t> inputs, std::vector<WeightId> weights, std::int32_t width,

@@ -12,9 +12,9 @@ namespace {
 
 struct Shape {
   int rows, cols, tokens, vectors, first_strip, last_strip;
-  int fill;              // every byte of the codes, or -1
-  bool is_extreme;       // every activation is 127 or -127
-  bool has_bias, picks;  // picks: tokens read any of the vectors, in any order
+  int fill;                            // every byte of the codes, or -1
+  bool is_extreme;                     // every activation is 127 or -127
+  bool has_bias, has_outliers, picks;  // picks: tokens read any of the vectors, in any order
 };
 
 int up_to(DigestIntegers& integers, int most) {
@@ -37,6 +37,7 @@ Shape random_shape(Format format, DigestIntegers& integers) {
   s.fill = kFills[integers.next() % 8];
   s.is_extreme = up_to(integers, 4) == 1;
   s.has_bias = up_to(integers, 2) == 1;
+  s.has_outliers = up_to(integers, 3) == 1;
   s.picks = up_to(integers, 3) == 1;
   s.vectors = s.picks ? up_to(integers, s.tokens) : s.tokens;
   return s;
@@ -47,28 +48,47 @@ class Product {
  public:
   Product(Format format, const Shape& shape, DigestIntegers& integers)
       : shape_(shape),
-        weight_(random_weight(format, shape.rows, shape.cols, integers.next(), shape.fill)),
+        dense_(random_weight(format, shape.rows, shape.cols, integers.next(), shape.fill)),
+        weight_(*dense_),
         prepared_(*kernel_table("scalar"), activations(integers).data(), shape.vectors, shape.cols,
                   spec(format).activation_columns),
         input_(prepared_.input()) {
     for (int t = 0; t < shape.tokens; ++t) picks_.push_back(up_to(integers, shape.vectors) - 1);
     input_.tokens = shape.tokens;
     if (shape.picks) input_.vector_rows = picks_.data();
-    bias_ = integers.values(weight_->strips * kStripRows, -16);
+    bias_ = integers.values(weight_.strips * kStripRows, -16);
+    if (shape.has_outliers) add_outliers(integers);
   }
 
   const LinearInput& input() const { return input_; }
 
   std::vector<float> run(LinearFunction function) const {
     constexpr float kUntouched = 12345.0f;
-    const std::int64_t stride = std::int64_t{weight_->strips} * kStripRows;
+    const std::int64_t stride = std::int64_t{weight_.strips} * kStripRows;
     std::vector<float> y(static_cast<std::size_t>(stride * shape_.tokens), kUntouched);
     const LinearOutput output{y.data(), stride, shape_.has_bias ? bias_.data() : nullptr};
-    function(*weight_, input_, output, shape_.first_strip, shape_.last_strip);
+    function(weight_, input_, output, shape_.first_strip, shape_.last_strip);
     return y;
   }
 
  private:
+  // Many rows have none, as in a model.
+  void add_outliers(DigestIntegers& integers) {
+    for (int strip = 0; strip < weight_.strips; ++strip) {
+      const int last = std::min(shape_.rows, (strip + 1) * kStripRows);
+      for (int row = strip * kStripRows; row < last; ++row) {
+        for (int column = up_to(integers, 2 * shape_.cols) - 1; column < shape_.cols;
+             column += up_to(integers, shape_.cols)) {
+          outliers_.push_back({integers.values(1, -16)[0], static_cast<std::uint16_t>(column),
+                               static_cast<std::uint16_t>(row % kStripRows)});
+        }
+      }
+      outlier_starts_.push_back(static_cast<std::uint32_t>(outliers_.size()));
+    }
+    weight_.outlier_starts = outlier_starts_.data();
+    weight_.outliers = outliers_.data();
+  }
+
   std::vector<float> activations(DigestIntegers& integers) const {
     std::vector<float> x = integers.values(std::int64_t{shape_.vectors} * shape_.cols, -15);
     if (shape_.is_extreme) {
@@ -78,7 +98,10 @@ class Product {
   }
 
   const Shape shape_;
-  const std::shared_ptr<const WeightView> weight_;
+  const std::shared_ptr<const WeightView> dense_;
+  WeightView weight_;
+  std::vector<std::uint32_t> outlier_starts_{0};
+  std::vector<Outlier> outliers_;
   const PreparedInput prepared_;
   LinearInput input_;
   std::vector<std::int32_t> picks_;
@@ -87,9 +110,10 @@ class Product {
 
 void report(Format format, const Shape& s, const KernelTable& table, const LinearKernel& kernel) {
   std::printf(
-      "# %s %s differs from scalar: %s, rows %d, cols %d, tokens %d of %d vectors%s, strips %d to %d, fill %d%s\n",
+      "# %s %s differs from scalar: %s, rows %d, cols %d, tokens %d of %d vectors%s, strips %d to %d, fill %d%s%s\n",
       table.name, kernel.name, spec(format).name, s.rows, s.cols, s.tokens, s.vectors, s.picks ? " picked" : "",
-      s.first_strip, s.last_strip, s.fill, s.is_extreme ? ", extreme activations" : "");
+      s.first_strip, s.last_strip, s.fill, s.is_extreme ? ", extreme activations" : "",
+      s.has_outliers ? ", outliers" : "");
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ constexpr std::int64_t kMaxDimension = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 48;  // far above any file; products of bytes cannot overflow
 constexpr std::int64_t kTaskBytes = std::int64_t{4} << 20;
 constexpr std::int64_t kPartAlignment = 64;
-constexpr std::int32_t kMaxScaleExponent = 5;  // a p7 at 2 bits
+constexpr std::int32_t kMaxScaleExponent = 5;       // a p7 at 2 bits
+constexpr std::int32_t kRows = -1, kOutliers = -2;  // in place of a part
 constexpr std::chrono::milliseconds kProgressInterval{50};
 
 std::int64_t element_bytes(Format format) { return format == Format::f32 ? 4 : 2; }
@@ -44,6 +45,13 @@ float widen(Format format, const std::uint8_t* p) {
   return format == Format::f16 ? float_from_f16(bits) : float_from_bf16(bits);
 }
 
+template <class Number>
+Number number_at(const std::uint8_t* p, std::int64_t index) {
+  Number number;
+  std::memcpy(&number, p + index * static_cast<std::int64_t>(sizeof(Number)), sizeof(Number));
+  return number;
+}
+
 // By a power of two, which is exact up to the largest bfloat16.
 void multiply_bf16(std::uint8_t* values, std::int64_t count, float factor) {
   for (std::uint8_t* p = values; p < values + 2 * count; p += 2) {
@@ -61,10 +69,10 @@ std::int64_t source_row(std::int64_t row, std::int64_t head_dim) {
 
 }  // namespace
 
-// A range of one weight that a thread reads alone: bytes of a part, or rows.
+// A range of one weight that a thread reads alone: bytes of a part, rows, or all its outliers.
 struct WeightStore::ReadTask {
   WeightId weight;
-  std::int32_t part;  // -1: rows
+  std::int32_t part;  // or kRows, kOutliers
   std::int64_t begin, count;
   std::int64_t num_bytes;
 };
@@ -116,16 +124,37 @@ WeightId WeightStore::add(const WeightRequest& request) {
       (request.scale_exponent > 0 && !has_grid))
     fail("found the scale exponent " + std::to_string(request.scale_exponent) + " in " + s.name +
          ", expected 0, or in a format of our own at most " + std::to_string(kMaxScaleExponent));
-  for (std::size_t p = 0; p < num_parts; ++p) {
-    const PartAddress& address = request.parts[p];
+  const auto check_address = [&](const PartAddress& address) {
     if (address.file < 0 || static_cast<std::size_t>(address.file) >= files_.size())
       fail("found an unknown file index");
     files_[static_cast<std::size_t>(address.file)].check_range(address.offset, address.length);
+  };
+  for (std::size_t p = 0; p < num_parts; ++p) {
+    const PartAddress& address = request.parts[p];
+    check_address(address);
     const std::int64_t expected = has_parts
                                       ? part_bytes(request.format, static_cast<int>(p), request.rows, request.cols)
                                       : request.rows * file_row_bytes(request.format, is_vector ? 1 : request.cols);
     if (address.length != expected)
       fail("found " + std::to_string(address.length) + " bytes, expected " + std::to_string(expected));
+  }
+  if (!request.outliers.empty()) {
+    if (!has_parts) fail(std::string("found outliers in ") + s.name + " row by row, expected them in a packed format");
+    if (request.outliers.size() != 3)
+      fail("found " + std::to_string(request.outliers.size()) + " parts of outliers, expected 3");
+    if (request.cols > kMaxOutlierColumns)
+      fail("found outliers in " + std::to_string(request.cols) + " columns, expected at most " +
+           std::to_string(kMaxOutlierColumns));
+    for (const PartAddress& address : request.outliers) check_address(address);
+    const std::int64_t starts = request.outliers[0].length, columns = request.outliers[1].length,
+                       values = request.outliers[2].length;
+    if (starts != 4 * (request.rows + 1))
+      fail("found " + std::to_string(starts) + " bytes of outlier starts, expected " +
+           std::to_string(4 * (request.rows + 1)));
+    if (columns % 2 != 0 || columns != values || columns / 2 > request.rows * request.cols ||
+        columns / 2 > std::int64_t{0xFFFFFFFF})
+      fail("found " + std::to_string(columns) + " and " + std::to_string(values) +
+           " bytes of outlier columns and values, expected two for each outlier");
   }
   Weight weight;
   weight.request = request;
@@ -160,6 +189,11 @@ std::int64_t WeightStore::place() {
       weight.arena_offsets[static_cast<std::size_t>(p)] = end;
       end += round_up(num_bytes, kPartAlignment);
     }
+    if (r.outliers.empty()) continue;
+    weight.outlier_starts_offset = end;
+    end += round_up(4 * (std::int64_t{weight.view.strips} + 1), kPartAlignment);
+    weight.outliers_offset = end;
+    end += round_up(r.outliers[1].length / 2 * static_cast<std::int64_t>(sizeof(Outlier)), kPartAlignment);
   }
   return end + kPartAlignment;
 }
@@ -169,6 +203,11 @@ std::vector<WeightStore::ReadTask> WeightStore::split_into_tasks() const {
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     const WeightRequest& r = weights_[i].request;
     const auto id = static_cast<WeightId>(i);
+    if (!r.outliers.empty()) {
+      std::int64_t num_bytes = 0;
+      for (const PartAddress& address : r.outliers) num_bytes += address.length;
+      tasks.push_back({id, kOutliers, 0, 1, num_bytes});
+    }
     const bool is_direct = r.cols != 0 && r.unpermute_heads == 0 && (r.is_packed || spec(r.format).is_float);
     if (is_direct) {
       for (std::size_t p = 0; p < r.parts.size(); ++p)
@@ -185,7 +224,7 @@ std::vector<WeightStore::ReadTask> WeightStore::split_into_tasks() const {
     const std::int64_t rows = r.cols == 0 ? r.rows : std::max<std::int64_t>(1, kTaskBytes / (row_bytes * unit)) * unit;
     for (std::int64_t begin = 0; begin < r.rows; begin += rows) {
       const std::int64_t count = std::min(rows, r.rows - begin);
-      tasks.push_back({id, -1, begin, count, count * row_bytes});
+      tasks.push_back({id, kRows, begin, count, count * row_bytes});
     }
   }
   return tasks;
@@ -223,9 +262,62 @@ void WeightStore::read_rows(const Weight& weight, std::int64_t first_row, std::i
   }
 }
 
+// Kernels take an input's column without a check: every number is looked at here. In memory the rows of a strip take
+// turns.
+void WeightStore::read_outliers(const Weight& weight, std::vector<std::uint8_t>& scratch) {
+  const WeightRequest& r = weight.request;
+  const auto fail = [&](std::int64_t row, const std::string& what) {
+    throw std::invalid_argument(r.name + ": outliers of row " + std::to_string(row) + ": " + what);
+  };
+  const std::int64_t starts_bytes = r.outliers[0].length, count = r.outliers[1].length / 2;
+  scratch.resize(static_cast<std::size_t>(starts_bytes + 4 * count));
+  const std::uint8_t *columns = scratch.data() + starts_bytes, *values = columns + 2 * count;
+  std::int64_t end = 0;
+  for (const PartAddress& address : r.outliers) {
+    files_[static_cast<std::size_t>(address.file)].read(address.offset, address.length, scratch.data() + end);
+    end += address.length;
+  }
+  const auto start_of = [&](std::int64_t row) { return number_at<std::uint32_t>(scratch.data(), row); };
+  if (start_of(0) != 0) fail(0, "found the start " + std::to_string(start_of(0)) + ", expected 0");
+  if (start_of(r.rows) != count)
+    fail(r.rows - 1, "found the end " + std::to_string(start_of(r.rows)) + ", expected " + std::to_string(count));
+  for (std::int64_t row = 0; row < r.rows; ++row) {
+    const std::int64_t first = start_of(row), last = start_of(row + 1);
+    if (last < first || last > count)
+      fail(row, "found the start " + std::to_string(first) + " and the end " + std::to_string(last) +
+                    ", expected ascending ones up to " + std::to_string(count));
+    for (std::int64_t i = first; i < last; ++i) {
+      const std::int64_t column = number_at<std::uint16_t>(columns, i);
+      if (column >= r.cols)
+        fail(row, "found column " + std::to_string(column) + ", expected below " + std::to_string(r.cols));
+      if (i > first && column <= number_at<std::uint16_t>(columns, i - 1))
+        fail(row, "found column " + std::to_string(column) + ", expected ascending ones");
+      if ((number_at<std::uint16_t>(values, i) & 0x7C00) == 0x7C00)
+        fail(row, "found a value that is infinite or no number in column " + std::to_string(column) +
+                      ", expected a finite one");
+    }
+  }
+  auto* strip_starts = reinterpret_cast<std::uint32_t*>(arena_.data() + weight.outlier_starts_offset);
+  auto* outliers = reinterpret_cast<Outlier*>(arena_.data() + weight.outliers_offset);
+  std::uint32_t num_done = 0;
+  for (std::int64_t first_row = 0; first_row < r.rows; first_row += kStripRows) {
+    const std::int64_t last_row = std::min(first_row + kStripRows, r.rows);
+    *strip_starts++ = num_done;
+    for (std::int64_t turn = 0; num_done < start_of(last_row); ++turn)
+      for (std::int64_t row = first_row; row < last_row; ++row) {
+        const std::int64_t i = start_of(row) + turn;
+        if (i < start_of(row + 1))
+          outliers[num_done++] = {float_from_f16(number_at<std::uint16_t>(values, i)),
+                                  number_at<std::uint16_t>(columns, i), static_cast<std::uint16_t>(row - first_row)};
+      }
+  }
+  *strip_starts = num_done;
+}
+
 void WeightStore::run_task(const ReadTask& task, std::vector<std::uint8_t>& scratch) {
   const Weight& weight = weights_[static_cast<std::size_t>(task.weight)];
-  if (task.part < 0) return read_rows(weight, task.begin, task.count, scratch);
+  if (task.part == kRows) return read_rows(weight, task.begin, task.count, scratch);
+  if (task.part == kOutliers) return read_outliers(weight, scratch);
   const PartAddress& address = weight.request.parts[static_cast<std::size_t>(task.part)];
   std::uint8_t* out = arena_.data() + weight.arena_offsets[static_cast<std::size_t>(task.part)];
   files_[static_cast<std::size_t>(address.file)].read(address.offset + task.begin, task.count, out + task.begin);
@@ -291,10 +383,14 @@ void WeightStore::finish_loading(const std::function<void(std::int64_t, std::int
   }
   for (std::thread& thread : reading.threads) thread.join();
   reading_.reset();
-  for (Weight& weight : weights_)
+  for (Weight& weight : weights_) {
     for (int p = 0; p < kMaxParts; ++p)
       weight.view.parts[static_cast<std::size_t>(p)] =
           arena_.data() + weight.arena_offsets[static_cast<std::size_t>(p)];
+    if (weight.request.outliers.empty()) continue;
+    weight.view.outlier_starts = reinterpret_cast<const std::uint32_t*>(arena_.data() + weight.outlier_starts_offset);
+    weight.view.outliers = reinterpret_cast<const Outlier*>(arena_.data() + weight.outliers_offset);
+  }
 }
 
 void WeightStore::stop_reading() {

@@ -33,6 +33,8 @@ struct WeightRequest {
   std::int32_t unpermute_heads = 0;
   // The bf16 scales of part 0 are multiplied by 2 to this power: a uniform grid seen at fewer bits has wider steps.
   std::int32_t scale_exponent = 0;
+  // Starts, columns and values of the outliers beside the parts (docs/formats.md, section 2); empty: there are none.
+  std::vector<PartAddress> outliers;
 };
 
 class WeightStore {
@@ -51,7 +53,8 @@ class WeightStore {
   // caller goes on. Nothing can be added any more. Throws std::bad_alloc, or std::system_error without a thread.
   void start_loading(int num_threads);
   // Waits for it; progress(done, total) in bytes, from this thread, now and then and at the end. Throws what File::read
-  // throws, and what progress throws; the store then holds no weight.
+  // throws, what progress throws, and std::invalid_argument for outliers that are wrong; the store then holds no
+  // weight.
   void finish_loading(const std::function<void(std::int64_t, std::int64_t)>& progress);
   // Both at once.
   void load(int num_threads, const std::function<void(std::int64_t, std::int64_t)>& progress) {
@@ -77,6 +80,7 @@ class WeightStore {
     WeightRequest request;
     WeightView view;
     std::array<std::int64_t, kMaxParts> arena_offsets{};
+    std::int64_t outlier_starts_offset = 0, outliers_offset = 0;  // in the arena
   };
   struct ReadTask;
 
@@ -89,6 +93,7 @@ class WeightStore {
   void stop_reading();
   void read_rows(const Weight& weight, std::int64_t first_row, std::int64_t num_rows,
                  std::vector<std::uint8_t>& scratch);
+  void read_outliers(const Weight& weight, std::vector<std::uint8_t>& scratch);
   void run_task(const ReadTask& task, std::vector<std::uint8_t>& scratch);
 
   std::vector<File> files_;

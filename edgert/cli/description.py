@@ -57,7 +57,7 @@ KEYS = {
     "active_parameters": "those that one token uses: less than parameters for a mixture of experts",
     "weight_bytes": "bytes of all tensors",
     "token_bytes": "bytes of weights that decoding one token reads",
-    "formats": "list of format, tensors, parameters, bytes, share (of the bytes, 0 to 1) and bits_per_weight",
+    "formats": "list of format, tensors, parameters, outliers, bytes, share (of the bytes, 0 to 1) and bits_per_weight",
     "views": "list of format, bits, weight_bytes and token_bytes: what --bits can read of it",
     "groups": "bytes of embedding, attention, mlp, experts, norms, output and other, by the tensors' names",
     "sizes": "hyper-parameters under config.json's names, where the model has them",
@@ -67,7 +67,7 @@ KEYS = {
     "tokenizer": "kind, pre_tokenizer, vocabulary and special_tokens (id and text of each), or error; null: none",
     "chat_template": "is_present, chars, and what it knows of tools, system and thinking; or error",
     "metadata": "what the files say of their origin",
-    "tensors": "with --tensors: list of name, shape, format, bytes, file and offset (of the file)",
+    "tensors": "with --tensors: list of name, shape, format, outliers, bytes, file and offset (of the file)",
 }
 
 
@@ -125,6 +125,7 @@ def tensor_rows(description: Description) -> list[dict[str, Any]]:
             "name": entry.name,
             "shape": list(entry.shape),
             "format": entry.format,
+            "outliers": entry.num_outliers,
             "bytes": entry.length,
             "file": description.files[entry.file].name,
             "offset": entry.offset,
@@ -159,6 +160,7 @@ def _formats(entries: list[TensorEntry]) -> list[dict[str, Any]]:
                 "format": name,
                 "tensors": len(tensors),
                 "parameters": parameters,
+                "outliers": sum(entry.num_outliers for entry in tensors),
                 "bytes": num_bytes,
                 "share": num_bytes / total if total else 0.0,
                 "bits_per_weight": 8 * num_bytes / parameters if parameters else 0.0,

@@ -115,7 +115,7 @@ def tensor_table(description: Description, width: int | None) -> list[str]:
         (
             one_line(row["name"]),
             " x ".join(map(str, row["shape"])),
-            one_line(row["format"]),
+            one_line(row["format"]) + (f" and {row['outliers']} outliers" if row["outliers"] else ""),
             f"{row['bytes']} bytes",
             f"{one_line(row['file'])} at {row['offset']}",
         )
@@ -153,9 +153,9 @@ def _sizes(sizes: dict[str, Any]) -> str:
 
 
 def _format(row: dict[str, Any]) -> str:
-    return (
-        f"{row['format']} {100 * row['share']:.1f} %, {_size(row['bytes'])}, {row['bits_per_weight']:.2f} bits a weight"
-    )
+    size = f"{_size(row['bytes'])}, {row['bits_per_weight']:.2f} bits a weight"
+    outliers = f", {row['outliers']} outliers" if row["outliers"] else ""
+    return f"{row['format']} {100 * row['share']:.1f} %, {size}{outliers}"
 
 
 def _view(row: dict[str, Any]) -> str:

@@ -18,13 +18,14 @@ from edgert import loader
 from edgert.errors import ConvertError, FileFormatError
 from edgert.files.checksums import CHECKSUMS
 from edgert.quant import format as formats
+from edgert.quant import outliers as sparse
 from edgert.quant.container import ContainerWriter
 from edgert.quant.format import WHOLE_TENSOR, PartSpec, Quantized
 from edgert.quant.partial_folder import PartialFolder, check_target
 from edgert.quant.quantizers import Quantizer, SampleRows, piece_quantizer
 
 from .checksums import folder_checksums
-from .plan import ConvertPlan, TensorPlan, plan_conversion, target_format
+from .plan import ConvertPlan, TensorPlan, check_outlier_share, plan_conversion, target_format
 from .source import SourceFiles
 from .tokenizer_files import tokenizer_files
 
@@ -32,6 +33,7 @@ WEIGHTS_FILE = "model.safetensors"
 _CHUNK_VALUES = 1 << 17  # weights quantised at once: with the temporaries they fit a core's cache
 
 Progress = Callable[[int, int], None]
+F32 = NDArray[np.float32]
 _Parts = list[NDArray[np.uint8]]
 
 
@@ -51,6 +53,7 @@ def convert(
     *,
     quant: str | None = None,
     q_bits: int | None = None,
+    outliers: float | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
 ) -> ConvertResult:
@@ -58,16 +61,18 @@ def convert(
 
     quant: the format of every matrix but routers (edgert.quant.quantizers.TARGETS), or "keep": as they are; None: c4,
     but matrices that are quantised already stay as they are. q_bits: the same by width, p1 to p8.
+    outliers: the share of each matrix's weights, up to 0.05, that are kept beside it in float16.
     progress(done, total): bytes of source weights, then those of the new file, which is read again for its checksum.
     threads: None takes every core.
     Raises ConvertError if dst exists, the disk is full or a weight is not finite, and what opening a model raises.
     """
     target = target_format(quant, q_bits)
+    share = check_outlier_share(outliers, target)
     path = Path(dst)
     with _write_errors(path):
         check_target(path)
     model = loader.open_model(src)
-    plan = plan_conversion(model, target, keep_quantised=quant is None and q_bits is None)
+    plan = plan_conversion(model, target, keep_quantised=quant is None and q_bits is None, outlier_share=share)
     total = plan.source_bytes + plan.container.file_bytes
 
     def report(done: int) -> None:
@@ -151,7 +156,8 @@ def _quantizer(tensor: TensorPlan, files: SourceFiles) -> Quantizer | None:
         return None
 
     def sample(ranges: SampleRows) -> NDArray[np.float32]:
-        return np.concatenate([_values(tensor, files.rows(tensor.source, begin, end)) for begin, end in ranges])
+        pieces = [_values(tensor, files.rows(tensor.source, begin, end)) for begin, end in ranges]
+        return np.concatenate([_dense_side(tensor, piece)[0] for piece in pieces])
 
     return piece_quantizer(tensor.format, tensor.source.rows, tensor.source.cols, sample)
 
@@ -161,16 +167,40 @@ def _convert_rows(
 ) -> int:
     """Fills the parts' bytes of rows [begin, end), begin on a strip. Returns `end`. Runs on a pool thread."""
     rows = files.rows(tensor.source, begin, end)
+    made = formats.get(tensor.format)
+    own, sparse_parts = parts[: len(made.spec.parts)], parts[len(made.spec.parts) :]
     if quantize:
         try:
-            rows = quantize(_values(tensor, rows))
+            values = _values(tensor, rows)
+            dense, chosen = _dense_side(tensor, values)
+            rows = quantize(dense)
+            if chosen is not None:
+                _write_outliers(tensor, sparse.take(values, chosen, made.dequantize(rows)), begin, sparse_parts)
         except ConvertError as error:
             raise ConvertError(f"{tensor.source.name}: {error}") from error
-    made = formats.get(tensor.format)
-    for spec, whole, piece in zip(made.spec.parts, parts, made.pack(rows), strict=True):
+    for spec, whole, piece in zip(made.spec.parts, own, made.pack(rows), strict=True):
         start = _part_offset(tensor, spec, len(whole), begin)
         whole[start : start + len(piece)] = piece
     return end
+
+
+def _dense_side(tensor: TensorPlan, values: F32) -> tuple[F32, NDArray[np.bool_] | None]:
+    """The rows to quantise, and which weights of them are 0 there because they become outliers."""
+    if not tensor.outlier_share:
+        return values, None
+    chosen = sparse.choose(values, tensor.outlier_share)
+    return np.where(chosen, np.float32(0), values), chosen
+
+
+def _write_outliers(tensor: TensorPlan, found: sparse.Outliers, row: int, parts: _Parts) -> None:
+    """Fills the outliers' parts from a row on, which begins a strip."""
+    before = tensor.num_outliers(row)
+    starts, columns, values = (part.view(dtype) for part, dtype in zip(parts, ("<u4", "<u2", "<f2"), strict=True))
+    # The end of a row is the start of the next: the first start is 0, and each piece writes the ends of its rows.
+    starts[0] = 0
+    starts[row + 1 : row + len(found.starts)] = found.starts[1:] + np.uint32(before)
+    columns[before : before + len(found.columns)] = found.columns
+    values[before : before + len(found.values)] = found.values
 
 
 def _part_offset(tensor: TensorPlan, part: PartSpec, part_bytes: int, row: int) -> int:

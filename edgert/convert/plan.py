@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgert.errors import ConvertError, UnsupportedFormatError, UsageError
 from edgert.loader import Model, WeightSource
 from edgert.quant import format as formats
+from edgert.quant import outliers
 from edgert.quant.container import ContainerPlan, ContainerTensor, group_units, plan_container
 from edgert.quant.quantizers import TARGETS
 
@@ -18,12 +19,16 @@ KEEP = "keep"  # the name for "as it is"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorPlan:
-    """One tensor: where it comes from, the format that it gets, and why (it fell back: not the one asked for)."""
+    """One tensor: where it comes from, the format that it gets, and why (it fell back: not the one asked for).
+
+    outlier_share: of the weights that lie beside it in float16.
+    """
 
     source: WeightSource
     format: str
     reason: str
     is_fallback: bool = False
+    outlier_share: float = 0.0
 
     @property
     def is_copy(self) -> bool:
@@ -33,6 +38,10 @@ class TensorPlan:
     @property
     def shape(self) -> tuple[int, ...]:
         return (self.source.rows, self.source.cols) if self.source.cols else (self.source.rows,)
+
+    def num_outliers(self, rows: int) -> int:
+        """Those of the first `rows` rows."""
+        return outliers.count(rows, self.source.cols, self.outlier_share) if self.outlier_share else 0
 
     @property
     def source_bytes(self) -> int:
@@ -90,16 +99,36 @@ def target_format(quant: str | None, q_bits: int | None) -> str | None:
     return quant or DEFAULT_TARGET
 
 
-def plan_conversion(model: Model, target: str | None, *, keep_quantised: bool = False) -> ConvertPlan:
+def check_outlier_share(share: float | None, target: str | None) -> float:
+    """The share that --outliers asks for, 0 without it.
+
+    Raises UsageError for one that is out of range, and for a target that rounds no weight to codes.
+    """
+    if share is None:
+        return 0.0
+    if not 0 < share <= outliers.MAX_SHARE:
+        raise UsageError(f"--outliers: found {share:g}, expected more than 0 and at most {outliers.MAX_SHARE:g}")
+    if target is None or formats.get(target).spec.is_float:
+        raise UsageError(
+            f"--outliers: found it with -q {target or KEEP}, expected a format that quantises; drop it, or use -q p2"
+        )
+    return share
+
+
+def plan_conversion(
+    model: Model, target: str | None, *, keep_quantised: bool = False, outlier_share: float = 0.0
+) -> ConvertPlan:
     """What becomes of each weight that the model's graph names.
 
     target: a format of `TARGETS` for every matrix but routers, or None: everything stays as it is. keep_quantised: the
-    target is for float matrices only, as quantising twice loses twice.
+    target is for float matrices only, as quantising twice loses twice. outlier_share: of the weights of each matrix
+    that is quantised, those that lie beside it.
     Raises ConvertError for a folder that edgert made, UnsupportedFormatError for a tensor whose type cannot be read.
     """
     if model.checkpoint.kind == "edgert":
         _check_own_folder(model, target)
-    tensors = tuple(_plan_tensor(source, target, keep_quantised) for source in model.weights.values())
+    planned = (_plan_tensor(source, target, keep_quantised) for source in model.weights.values())
+    tensors = tuple(_with_outliers(tensor, outlier_share) for tensor in planned)
     container = plan_container(group_units(_container_tensor(t) for t in tensors))
     return ConvertPlan(source=model.checkpoint.path, target=target, tensors=tensors, container=container)
 
@@ -142,6 +171,15 @@ def _plan_tensor(source: WeightSource, target: str | None, keep_quantised: bool)
     return TensorPlan(source=source, format=fitting, reason=reason, is_fallback=True)
 
 
+def _with_outliers(tensor: TensorPlan, share: float) -> TensorPlan:
+    cols = tensor.source.cols
+    if tensor.is_copy or formats.get(tensor.format).spec.is_float or not outliers.count(tensor.shape[0], cols, share):
+        return tensor
+    if cols > outliers.MAX_COLUMNS:
+        return replace(tensor, reason=f"{tensor.reason}, no outliers in more than {outliers.MAX_COLUMNS} columns")
+    return replace(tensor, outlier_share=share)
+
+
 def _fitting(target: str, cols: int) -> str:
     """The target, or q8_0, or f16: the first whose blocks the columns fill."""
     for name in (target, "q8_0"):
@@ -151,4 +189,5 @@ def _fitting(target: str, cols: int) -> str:
 
 
 def _container_tensor(tensor: TensorPlan) -> ContainerTensor:
-    return ContainerTensor(tensor.source.name, tensor.format, tensor.shape, tensor.source.role)
+    num_outliers = tensor.num_outliers(tensor.shape[0])
+    return ContainerTensor(tensor.source.name, tensor.format, tensor.shape, tensor.source.role, num_outliers)

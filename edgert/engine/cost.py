@@ -13,7 +13,7 @@ def token_bytes(model: Model) -> int:
     are not counted.
     """
     shares = _shares(model.graph)
-    return round(sum(_source_bytes(source) * shares.get(name, 1.0) for name, source in model.weights.items()))
+    return round(sum(source.num_bytes * shares.get(name, 1.0) for name, source in model.weights.items()))
 
 
 def active_parameters(model: Model) -> int:
@@ -45,7 +45,3 @@ def _shares(graph: Graph) -> dict[str, float]:
         if node.op == "linear":
             shares.pop(node.weights[0], None)
     return shares
-
-
-def _source_bytes(source: WeightSource) -> int:
-    return sum(length for _, _, length in source.ranges())

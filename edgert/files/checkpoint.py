@@ -29,7 +29,7 @@ class TensorEntry:
     `format` is a format's name (docs/formats.md) or another ggml or safetensors type in lower case, which is kept so
     that an error can name it. `file` is an index into Checkpoint.files; `offset` and `length` are bytes of that file.
     `parts` is empty where the bytes lie row by row, as in GGUF and Hugging Face files; `checksum` is then theirs, if
-    the file has one.
+    the file has one. `outliers`: the parts of the sparse matrix beside a packed one, if it has one.
     """
 
     name: str
@@ -39,7 +39,13 @@ class TensorEntry:
     offset: int
     length: int
     parts: tuple[Part, ...] = ()
+    outliers: tuple[Part, ...] = ()
     checksum: str | None = None
+
+    @property
+    def num_outliers(self) -> int:
+        """Values in the sparse matrix beside it."""
+        return self.outliers[-1].length // 2 if self.outliers else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

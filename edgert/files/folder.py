@@ -17,7 +17,8 @@ from edgert.files.safetensors import SafetensorsHeader
 FORMAT_VERSION_KEY = "edgert.format_version"
 TENSORS_KEY = "edgert.tensors"
 FORMAT_VERSION = "1"
-MAX_PARTS = 8
+MAX_PARTS = 10
+OUTLIER_PREFIX = "outlier_"
 
 _CHECKSUM = re.compile(r"crc32:[0-9a-f]{8}")
 
@@ -84,7 +85,14 @@ def _packed_entry(path: Path, name: str, value: Any, tensors: dict[str, TensorEn
             f"{what}: found {num_bytes} bytes for shape {shape}, expected more; convert the model again"
         )
     first = tensors[listed[0]["tensor"]]
-    return TensorEntry(name, value["format"], tuple(shape), first.file, first.offset, num_bytes, parts)
+    own = tuple(part for part in parts if not part.name.startswith(OUTLIER_PREFIX))
+    outliers = tuple(part for part in parts if part.name.startswith(OUTLIER_PREFIX))
+    if not own or parts != own + outliers:
+        raise FileFormatError(
+            f"{what}: found parts {', '.join(part.name[:20] for part in parts)}, expected those of the format and then "
+            "those of outliers; convert the model again"
+        )
+    return TensorEntry(name, value["format"], tuple(shape), first.file, first.offset, num_bytes, own, outliers)
 
 
 def _described_float(what: str, name: str, value: dict[str, Any], tensors: dict[str, TensorEntry]) -> TensorEntry:

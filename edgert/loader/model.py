@@ -48,7 +48,7 @@ class Model:
     @property
     def num_bytes(self) -> int:
         """Bytes of all weights in the files."""
-        return sum(length for source in self.weights.values() for _, _, length in source.ranges())
+        return sum(source.num_bytes for source in self.weights.values())
 
 
 def open_model(path: str | os.PathLike[str], *, bits: int | None = None) -> Model:
@@ -105,6 +105,7 @@ def start_loading(model: Model, store: _core.WeightStore, *, threads: int | None
                 is_packed=bool(source.entry.parts),
                 unpermute_heads=source.heads,
                 scale_exponent=source.scale_exponent,
+                outliers=[(files[file], offset, length) for file, offset, length in source.outlier_ranges()],
             )
         name = str(model.checkpoint.path)
         store.start_loading(threads or os.cpu_count() or 1)

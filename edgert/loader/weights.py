@@ -16,6 +16,7 @@ from edgert.graph import Graph, WeightSpec
 from edgert.models import Architecture
 from edgert.models.gguf_names import UNUSED, TensorPlace
 from edgert.quant import format as formats
+from edgert.quant import outliers
 from edgert.quant.format import FormatSpec
 
 # Left in checkpoints by old versions of transformers; the values follow from the configuration.
@@ -57,7 +58,7 @@ class WeightSource:
         return self.cols == 0
 
     def ranges(self) -> list[tuple[int, int, int]]:
-        """(file, offset, length) of each part in bytes; one range of whole rows where the tensor is not packed."""
+        """(file, offset, length) of the format's parts in bytes; one range of whole rows where it is not packed."""
         entry = self.entry
         if entry.parts:
             return [(entry.file, part.offset, part.length) for part in entry.parts]
@@ -66,6 +67,15 @@ class WeightSource:
         row = formats.row_bytes(_SPECS[entry.format], self.cols)
         first = self.first_row + (self.index or 0) * (entry.shape[-2] if self.index is not None else 0)
         return [(entry.file, entry.offset + first * row, self.rows * row)]
+
+    def outlier_ranges(self) -> list[tuple[int, int, int]]:
+        """The same of the outliers' parts; empty where there are none."""
+        return [(self.entry.file, part.offset, part.length) for part in self.entry.outliers]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the files that are read for it."""
+        return sum(length for _, _, length in self.ranges() + self.outlier_ranges())
 
 
 def find_weights(checkpoint: Checkpoint, architecture: Architecture, graph: Graph) -> dict[str, WeightSource]:
@@ -177,6 +187,30 @@ def _check_format(path: Path, spec: WeightSpec, entry: TensorEntry) -> None:
         raise FileFormatError(
             f"{what}: found parts {parts}, expected {', '.join(f'{n!r} of {b} bytes' for n, b in expected)}; "
             "convert the model again"
+        )
+    if entry.outliers:
+        _check_outliers(what, spec, entry)
+
+
+def _check_outliers(what: str, spec: WeightSpec, entry: TensorEntry) -> None:
+    """Which parts there are, and that their bytes are those of the rows and of one number of outliers."""
+    num_outliers = entry.outliers[1].length // 2 if len(entry.outliers) > 1 else 0
+    expected = list(zip(outliers.PART_NAMES, outliers.part_bytes(spec.rows, num_outliers), strict=True))
+    if [(part.name, part.length) for part in entry.outliers] != expected:
+        parts = ", ".join(f"{part.name[:20]!r} of {part.length} bytes" for part in entry.outliers)
+        raise FileFormatError(
+            f"{what}: found parts {parts}, expected {', '.join(f'{n!r} of {b} bytes' for n, b in expected)}; "
+            "convert the model again"
+        )
+    if num_outliers > spec.rows * spec.cols:
+        raise FileFormatError(
+            f"{what}: found {num_outliers} outliers, expected at most {spec.rows} x {spec.cols}; "
+            "convert the model again"
+        )
+    if spec.cols > outliers.MAX_COLUMNS:
+        raise FileFormatError(
+            f"{what}: found outliers in {spec.cols} columns, expected at most {outliers.MAX_COLUMNS}; "
+            "convert the model without them"
         )
 
 

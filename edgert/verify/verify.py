@@ -16,7 +16,7 @@ from edgert.files.opening import gigabytes, is_there, os_errors
 from edgert.loader import open_model
 from edgert.verify.findings import Finding, Report
 from edgert.verify.reading import Expected, hub_checksum, open_reader
-from edgert.verify.weights import check_spans, spans_of
+from edgert.verify.weights import check_outliers, check_spans, spans_of
 
 Progress = Callable[[int, int], None]
 Show = Callable[[Finding], None]
@@ -152,6 +152,9 @@ def _check_file(
                 for error in check_spans(reader, spans, is_ours=checkpoint.kind == "edgert"):
                     yield _failed(path, error)
             agreed = reader.finish()
+        if spans:
+            for error in check_outliers(checkpoint, checkpoint.files.index(path)):
+                yield _failed(path, error)
         num_sums = sum(span.checksum is not None for span in spans)
         details = [gigabytes(reader.num_bytes)]
         details += [f"{len(spans)} tensors and parts"] * bool(spans) + [f"{num_sums} crc32"] * bool(num_sums)

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from edgert.errors import FileFormatError
 from edgert.files import Checkpoint, TensorEntry
+from edgert.files.opening import open_binary, read_exactly
 from edgert.files.tensor_types import GGML_TYPES
+from edgert.quant import outliers
 from edgert.verify.reading import Reader
 
 # Float formats: the integer of their width, and the bits of the exponent, all of them set for infinities and NaN.
@@ -72,6 +74,33 @@ def check_spans(reader: Reader, spans: list[Span], *, is_ours: bool) -> Iterator
     yield from _check_padding(reader, reader.num_bytes, "the end of the file", is_ours)
 
 
+def check_outliers(checkpoint: Checkpoint, file_index: int) -> Iterator[FileFormatError]:
+    """The places of outliers, tensor after tensor; yields an error for each one whose places are wrong."""
+    entries = [
+        entry for entry in checkpoint.tensors.values() if entry.file == file_index and _has_whole_outliers(entry)
+    ]
+    if not entries:
+        return
+    path = checkpoint.files[file_index]
+    with open_binary(path) as (file, _):
+        for entry in entries:
+            starts, columns = (
+                np.frombuffer(read_exactly(file, path, part.offset, part.length), dtype)
+                for part, dtype in zip(entry.outliers[:2], ("<u4", "<u2"), strict=True)
+            )
+            if found := outliers.problem(starts, columns, entry.shape[-1]):
+                yield FileFormatError(f"{path}: tensor {entry.name!r}: outliers of {found}; convert the model again")
+
+
+def _has_whole_outliers(entry: TensorEntry) -> bool:
+    """Whether their parts are as they must be; where not, opening the model has said so."""
+    if tuple(part.name for part in entry.outliers) != outliers.PART_NAMES:
+        return False
+    num_outliers = entry.outliers[1].length // 2
+    lengths = tuple(part.length for part in entry.outliers)
+    return lengths == outliers.part_bytes(entry.shape[0], num_outliers)
+
+
 def _check_padding(reader: Reader, end: int, before: str, is_ours: bool) -> Iterator[FileFormatError]:
     """Bytes of no tensor: our folder fills them with zeros, other writers with what they like."""
     start, num_bad = reader.position, 0
@@ -88,10 +117,12 @@ def _spans(entry: TensorEntry) -> Iterator[Span]:
     if not entry.parts:
         unit, num_bad = _values(entry.format)
         yield Span(f"tensor {entry.name!r}", entry.offset, entry.length, unit, num_bad, entry.checksum)
-    for part in entry.parts:
+    for part in entry.parts + entry.outliers:
         unit, num_bad = 1, _none
         if part.name in _FLOAT_PARTS:
             unit, num_bad = _values("bf16" if entry.format in _BF16_SCALES else "f16")
+        elif part.name == "outlier_values":
+            unit, num_bad = _values("f16")
         elif part.name == "exponent":
             num_bad = _num_endless
         what = f"tensor {entry.name!r}, part {part.name!r}"

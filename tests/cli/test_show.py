@@ -90,7 +90,7 @@ def test_a_model_that_cannot_run_is_shown_with_the_reason(edgert_run: Run, tmp_p
     assert (values["architecture"], values["can_run"], values["context"]) == ("mamba", False, 99)
     assert "general.architecture: found 'mamba'" in values["why_not"]
     assert values["tensors"][0] | {"offset": 0} == {
-        "name": "ssm", "shape": [4, 8], "format": "f32", "bytes": 128, "file": "m.gguf", "offset": 0,
+        "name": "ssm", "shape": [4, 8], "format": "f32", "outliers": 0, "bytes": 128, "file": "m.gguf", "offset": 0,
     }  # fmt: skip
     done = edgert_run("show", "m.gguf")
     assert done.returncode == 0

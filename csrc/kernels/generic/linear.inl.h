@@ -35,15 +35,30 @@ static inline TokenInput token_input(const LinearInput& x, int token) {
           x.sums + row * x.group_stride};
 }
 
-// Adds the bias; rows of the last strip beyond the matrix become 0.
-static inline void finish_rows(float* y, const float* bias, int num_rows) {
-  if (bias) store(y, add(load(y), load(bias)));
-  for (int row = num_rows; row < kStripRows; ++row) y[row] = 0.0f;
-}
-
 static inline int rows_of_strip(const WeightView& w, int strip) {
   const int left = w.rows - strip * kStripRows;
   return left < kStripRows ? left : kStripRows;
+}
+
+// y[row] = fma(value, x[column], y[row]). Rows take turns, so that none waits for its own sum.
+static inline void add_outliers(const WeightView& w, int strip, const float* x, float* y) {
+  for (std::uint32_t i = w.outlier_starts[strip]; i < w.outlier_starts[strip + 1]; ++i) {
+    const Outlier outlier = w.outliers[i];
+    y[outlier.row] = __builtin_fmaf(outlier.value, x[outlier.column], y[outlier.row]);
+  }
+}
+
+// What follows the dots of a strip and a token, in every kernel: outliers, then the bias; rows of the last strip beyond
+// the matrix become 0.
+static inline void finish_rows(const WeightView& w, const LinearInput& x, const LinearOutput& y, int strip, int token) {
+  const int row = strip * kStripRows, num_rows = rows_of_strip(w, strip);
+  float* out = y.y + token * y.stride + row;
+  if (w.outlier_starts) {
+    const std::int64_t vector = x.vector_rows ? x.vector_rows[token] : token;
+    add_outliers(w, strip, x.values + vector * x.values_stride, out);
+  }
+  if (y.bias) store(out, add(load(out), load(y.bias + row)));
+  for (int i = num_rows; i < kStripRows; ++i) out[i] = 0.0f;
 }
 
 // Asks for the codes of group g. Beyond the end of the tensor it asks for bytes that nobody reads: harmless.
@@ -124,7 +139,7 @@ static void linear_one(const WeightView& w, const LinearInput& x, const LinearOu
   for (int s = first_strip; s < last_strip; ++s) {
     const int row = s * kStripRows;
     strip_times_token(Strip<F>(w, s), w.groups, token, y.y + row);
-    finish_rows(y.y + row, y.bias ? y.bias + row : nullptr, rows_of_strip(w, s));
+    finish_rows(w, x, y, s, 0);
   }
 }
 
@@ -138,9 +153,7 @@ static void linear_many(const WeightView& w, const LinearInput& x, const LinearO
       const int left = x.tokens - first;
       strip_times_tokens(strip, w.groups, x, first, left < kTileTokens ? left : kTileTokens, y, row);
     }
-    for (int t = 0; t < x.tokens; ++t) {
-      finish_rows(y.y + t * y.stride + row, y.bias ? y.bias + row : nullptr, rows_of_strip(w, s));
-    }
+    for (int t = 0; t < x.tokens; ++t) finish_rows(w, x, y, s, t);
   }
 }
 
@@ -152,5 +165,9 @@ static void dequantize_quantized(const WeightView& w, int row, float* y) {
     const int g = column / kGroupColumns;
     const int code = F::Codes::get(strip.codes, g, row % kStripRows, column % kGroupColumns);
     y[column] = column < w.cols ? F::Scales::value(strip.scales, g, row % kStripRows, column % kGroupColumns, code) : 0;
+  }
+  if (!w.outlier_starts) return;
+  for (std::uint32_t i = w.outlier_starts[row / kStripRows]; i < w.outlier_starts[row / kStripRows + 1]; ++i) {
+    if (w.outliers[i].row == row % kStripRows) y[w.outliers[i].column] += w.outliers[i].value;
   }
 }

@@ -97,9 +97,7 @@ static void linear_float(const WeightView& w, const LinearInput& x, const Linear
       float_strip<V, kFloatTokens>(w, row, num_rows, x, token, y);
     }
     for (; token < x.tokens; ++token) float_strip<V, 1>(w, row, num_rows, x, token, y);
-    for (int t = 0; t < x.tokens; ++t) {
-      finish_rows(y.y + t * y.stride + row, y.bias ? y.bias + row : nullptr, num_rows);
-    }
+    for (int t = 0; t < x.tokens; ++t) finish_rows(w, x, y, s, t);
   }
 }
 

@@ -83,9 +83,7 @@ static void linear_pairs(const WeightView& w, const LinearInput& x, const Linear
       const int left = x.tokens - first;
       strip_times_pairs(strip, w.groups, x, first, left < kTileTokens ? left : kTileTokens, y, row);
     }
-    for (int t = 0; t < x.tokens; ++t) {
-      finish_rows(y.y + t * y.stride + row, y.bias ? y.bias + row : nullptr, rows_of_strip(w, s));
-    }
+    for (int t = 0; t < x.tokens; ++t) finish_rows(w, x, y, s, t);
   }
 }
 

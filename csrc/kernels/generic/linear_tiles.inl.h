@@ -300,8 +300,10 @@ static inline int tokens_per_block(int tokens, std::int64_t cols) {
 // The last tile of a block begins early enough to be a whole one: what it shares with the one before gets the same bits
 // again. Only a block below 16 tokens has a tile of fewer.
 template <class F>
-static void strip_times_block(const Strip<F>& strip, int num_groups, const LinearInput& x, int first_token,
-                              int num_tokens, const LinearOutput& y, int row, int num_rows) {
+static void strip_times_block(const WeightView& w, int strip_index, const LinearInput& x, int first_token,
+                              int num_tokens, const LinearOutput& y) {
+  const Strip<F> strip(w, strip_index);
+  const int num_groups = w.groups;
   using Panels = TilePanels<FoldingOf<F>>;
   const int tile_tokens = num_tokens < kTokensOfTile ? num_tokens : kTokensOfTile;
   const int num_tiles = (num_tokens + kTokensOfTile - 1) / kTokensOfTile;
@@ -329,9 +331,10 @@ static void strip_times_block(const Strip<F>& strip, int num_groups, const Linea
   }
   for (int tile = 0; tile < num_tiles; ++tile) {
     for (int t = 0; t < tile_tokens; ++t) {
-      float* out = y.y + (token_of_tile(tile) + t) * y.stride + row;
-      store(out, load(sums_of_rows + kStripRows * (kTokensOfTile * tile + t)));
-      finish_rows(out, y.bias ? y.bias + row : nullptr, num_rows);
+      const int token = token_of_tile(tile) + t;
+      store(y.y + token * y.stride + strip_index * kStripRows,
+            load(sums_of_rows + kStripRows * (kTokensOfTile * tile + t)));
+      finish_rows(w, x, y, strip_index, token);
     }
   }
 }
@@ -346,7 +349,7 @@ static void linear_tiles(const WeightView& w, const LinearInput& x, const Linear
     const int num_tokens = x.tokens - first < block ? x.tokens - first : block;
     const TileScope scope(num_tokens < kTokensOfTile ? num_tokens : kTokensOfTile, 64 / FoldingOf<F>::kDots);
     for (int s = first_strip; s < last_strip; ++s) {
-      strip_times_block(Strip<F>(w, s), w.groups, x, first, num_tokens, y, s * kStripRows, rows_of_strip(w, s));
+      strip_times_block<F>(w, s, x, first, num_tokens, y);
     }
   }
 }

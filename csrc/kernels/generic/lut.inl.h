@@ -57,8 +57,5 @@ static void linear_lut(const WeightView& w, const LinearInput& x, const LinearOu
   int s = first_strip;
   for (; s + kTogether <= last_strip; s += kTogether) lut_strips<F, kTogether>(w, x, s, y.y + s * kStripRows);
   for (; s < last_strip; ++s) lut_strips<F, 1>(w, x, s, y.y + s * kStripRows);
-  for (s = first_strip; s < last_strip; ++s) {
-    const int row = s * kStripRows;
-    finish_rows(y.y + row, y.bias ? y.bias + row : nullptr, rows_of_strip(w, s));
-  }
+  for (s = first_strip; s < last_strip; ++s) finish_rows(w, x, y, s, 0);
 }
