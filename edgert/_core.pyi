@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['CapacityError', 'CoreError', 'NonFiniteError', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
+__all__: list[str] = ['CapacityError', 'CoreError', 'NonFiniteError', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'rounded_kernel_names', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
 class CoreError(RuntimeError):
     pass
 class CapacityError(CoreError):
@@ -183,9 +183,9 @@ def kv_page_bytes(format: str, head_dim: int) -> int:
     """
     Bytes that the keys and values of one KV head take in a page of 64 positions.
     """
-def linear(isa: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.uint8]], x: numpy.typing.NDArray[numpy.float32], bias: typing.Annotated[numpy.typing.ArrayLike, numpy.float32] | None = None, outliers: collections.abc.Sequence[tuple[collections.abc.Sequence[int], collections.abc.Sequence[float]]] = []) -> numpy.typing.NDArray[numpy.float32]:
+def linear(isa: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.uint8]], x: numpy.typing.NDArray[numpy.float32], bias: typing.Annotated[numpy.typing.ArrayLike, numpy.float32] | None = None, outliers: collections.abc.Sequence[tuple[collections.abc.Sequence[int], collections.abc.Sequence[float]]] = [], kernel: str | None = None) -> numpy.typing.NDArray[numpy.float32]:
     """
-    y [M, rows] of x [M, cols]; x is quantised first where the format asks for it. outliers: (columns, values) of each row, columns ascending.
+    y [M, rows] of x [M, cols]; x is quantised first where the format asks for it. outliers: (columns, values) of each row, columns ascending. kernel: the name of the one that multiplies; None: the first of its list.
     """
 def log_sum_exp(isa: str, x: numpy.typing.NDArray[numpy.float32]) -> float:
     ...
@@ -217,6 +217,10 @@ def rms_norm(isa: str, x: numpy.typing.NDArray[numpy.float32], weight: numpy.typ
     ...
 def rope(isa: str, x: numpy.typing.NDArray[numpy.float32], cos: numpy.typing.NDArray[numpy.float32], sin: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
     ...
+def rounded_kernel_names(isa: str) -> list[str]:
+    """
+    Kernels of a level that give other bits, and are taken only where they are forced.
+    """
 def scale(isa: str, x: numpy.typing.NDArray[numpy.float32], factor: float) -> numpy.typing.NDArray[numpy.float32]:
     ...
 def silu_mul(isa: str, gate: numpy.typing.NDArray[numpy.float32], up: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:

@@ -10,7 +10,7 @@ struct CpuFeatures {
   bool avxvnni = false;
   bool avx512 = false;  // f, bw, vl, dq
   bool avx512vnni = false;
-  bool amx = false;  // int8 tiles, permission granted by the kernel
+  bool amx = false;  // int8 and bf16 tiles, permission granted by the kernel
   // aarch64
   bool neon = false;
   bool neon_dotprod = false;

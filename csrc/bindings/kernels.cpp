@@ -97,14 +97,14 @@ class OutlierTable {
 
 Floats linear(const std::string& isa, const std::string& format, int rows, int cols,
               const std::vector<ByteArray>& parts, const Floats& x, const std::optional<Floats>& bias,
-              const RowOutliers& row_outliers) {
+              const RowOutliers& row_outliers, const std::optional<std::string>& kernel) {
   WeightView w = view_of(format, rows, cols, parts);
   const OutlierTable outliers(row_outliers, w);
   expect(matrix_cols(x) == cols, "columns of x", x.shape(1), cols);
   expect(!bias || bias->size() == rows, "bias", bias ? bias->size() : 0, rows);
   Floats y({x.shape(0), py::ssize_t{rows}});
   run_linear(table_of(isa), w, x.data(), static_cast<std::int32_t>(x.shape(0)), bias ? bias->data() : nullptr,
-             y.mutable_data());
+             y.mutable_data(), kernel ? kernel->c_str() : nullptr);
   return y;
 }
 
@@ -167,6 +167,15 @@ std::vector<std::string> kernel_names(const std::string& isa) {
     for (int c = 0; c < kNumTokenClasses; ++c)
       for (const LinearCandidate& candidate : linear_candidates(table_of(isa), static_cast<Format>(f), c))
         if (std::find(names.begin(), names.end(), candidate.name) == names.end()) names.push_back(candidate.name);
+  return names;
+}
+
+std::vector<std::string> rounded_kernel_names(const std::string& isa) {
+  std::vector<std::string> names;
+  for (const LinearKernels& kernels : table_of(isa).linear)
+    for (const LinearKernel& kernel : kernels)
+      if (kernel.is_rounded && std::find(names.begin(), names.end(), kernel.name) == names.end())
+        names.emplace_back(kernel.name);
   return names;
 }
 
@@ -341,14 +350,16 @@ void init_kernels(py::module_& m) {
       "format"_a, "rows"_a, "cols"_a, "(name, bytes) of each part of a tensor, in file order.");
   m.def("pack", &pack, "format"_a, "raw"_a.noconvert(), "cols"_a, "ggml blocks [rows, row bytes] to packed parts.");
   m.def("linear", &linear, "isa"_a, "format"_a, "rows"_a, "cols"_a, "parts"_a, "x"_a.noconvert(), "bias"_a = py::none(),
-        "outliers"_a = RowOutliers(),
+        "outliers"_a = RowOutliers(), "kernel"_a = py::none(),
         "y [M, rows] of x [M, cols]; x is quantised first where the format asks for it. outliers: (columns, values) of "
-        "each row, columns ascending.");
+        "each row, columns ascending. kernel: the name of the one that multiplies; None: the first of its list.");
   m.def("time_kernels", &time_kernels, "isa"_a, "format"_a, "rows"_a, "cols"_a, "tokens"_a, "threads"_a, "num_bytes"_a,
         "passes"_a, py::call_guard<py::gil_scoped_release>(),
         "Kernel name -> seconds of one product in each pass over num_bytes of distinct weights.");
   m.def("kernel_names", &kernel_names, "isa"_a,
         "Kernels of products that compete at a level: its own by their names, those of lower levels as LEVEL/NAME.");
+  m.def("rounded_kernel_names", &rounded_kernel_names, "isa"_a,
+        "Kernels of a level that give other bits, and are taken only where they are forced.");
   m.def("judge_passes", &judge_passes, "passes"_a,
         "(index of the candidate to choose, whether to keep that): from seconds by candidate and pass.");
   m.def("dequantize", &dequantize, "isa"_a, "format"_a, "rows"_a, "cols"_a, "parts"_a, "outliers"_a = RowOutliers(),

@@ -85,13 +85,15 @@ LinearPasses time_candidates(const std::vector<LinearCandidate>& candidates, Pas
 
 }  // namespace
 
-std::vector<LinearCandidate> linear_candidates(const KernelTable& kernels, Format format, int token_class) {
+std::vector<LinearCandidate> linear_candidates(const KernelTable& kernels, Format format, int token_class,
+                                               const std::string& rounded) {
   const std::int32_t most = kTokenClasses[static_cast<std::size_t>(token_class)];
   const std::int32_t least = token_class == 0 ? 1 : kTokenClasses[static_cast<std::size_t>(token_class) - 1] + 1;
   std::vector<LinearCandidate> candidates;
   const auto add = [&](const KernelTable& table) {
     for (const LinearKernel& kernel : table.linear[static_cast<int>(format)]) {
       if (kernel.name == nullptr || kernel.min_tokens > least || kernel.max_tokens < most) continue;
+      if (kernel.is_rounded && (&table != &kernels || rounded != kernel.name)) continue;
       const auto is_same = [&](const LinearCandidate& c) { return c.run == kernel.run; };
       if (std::any_of(candidates.begin(), candidates.end(), is_same)) continue;
       std::string name;
@@ -142,7 +144,8 @@ LinearChoice::LinearChoice(const Graph& graph, const WeightStore& store, const K
     if (c > 0 && kTokenClasses[c - 1] >= max_tokens) break;
     const std::int32_t tokens = std::min({kTokenClasses[c], max_tokens, kMostTimedTokens});
     for (Shape& shape : shapes_) {
-      const std::vector<LinearCandidate> candidates = linear_candidates(kernels, shape.format, static_cast<int>(c));
+      const std::vector<LinearCandidate> candidates =
+          linear_candidates(kernels, shape.format, static_cast<int>(c), options.forced);
       if (candidates.empty()) continue;
       const auto index_of = [&](const std::string& name) {
         return static_cast<std::size_t>(

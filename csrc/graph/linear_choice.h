@@ -30,8 +30,10 @@ struct LinearCandidate {
 };
 
 // The kernels of a format that take every number of tokens of a class, each once: those of the level in its order, then
-// those of lower levels. The scalar ones compete only where there are no others.
-std::vector<LinearCandidate> linear_candidates(const KernelTable& kernels, Format format, int token_class);
+// those of lower levels. The scalar ones compete only where there are no others, and those that round only if they have
+// the name `rounded`.
+std::vector<LinearCandidate> linear_candidates(const KernelTable& kernels, Format format, int token_class,
+                                               const std::string& rounded = "");
 
 // What a choice is made for. tokens: an element of kTokenClasses.
 struct LinearCase {

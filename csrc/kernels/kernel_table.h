@@ -50,23 +50,24 @@ struct LinearOutput {
 using LinearFunction = void (*)(const WeightView& w, const LinearInput& x, const LinearOutput& y, int first_strip,
                                 int last_strip);
 
-// One way to multiply. All kernels of a format give the same bits; which is the fastest depends on the machine, the
-// shape and the number of tokens.
+// One way to multiply. All kernels of a format give the same bits unless they say is_rounded; which is the fastest
+// depends on the machine, the shape and the number of tokens.
 struct LinearKernel {
-  // Of the family: "dot" (integer dots), "lut" (tables of activations), "tile" (matrix units), "float"; null: the end
-  // of a list.
+  // Of the family: "dot" (integer dots), "lut" (tables of activations), "tile" (matrix units), "float", "tile_bf16"
+  // (matrix units in bfloat16); null: the end of a list.
   const char* name = nullptr;
   LinearFunction run = nullptr;
   std::int32_t min_tokens = 1, max_tokens = 1;  // for how many tokens it is written
   bool needs_tables = false;                    // reads LinearInput::tables
+  bool is_rounded = false;                      // not the same bits: taken only where it is asked for by name
 };
 inline constexpr int kMaxLinearKernels = 8;
 inline constexpr std::int32_t kAnyTokens = 0x7fffffff;
 using LinearKernels = std::array<LinearKernel, kMaxLinearKernels>;  // the best guess first
 
-// Whether a kernel may be given this input.
+// Whether a kernel that gives everyone's bits may be given this input.
 inline bool takes(const LinearKernel& kernel, const LinearInput& x) {
-  return kernel.name && kernel.min_tokens <= x.tokens && x.tokens <= kernel.max_tokens &&
+  return kernel.name && !kernel.is_rounded && kernel.min_tokens <= x.tokens && x.tokens <= kernel.max_tokens &&
          (x.tables || !kernel.needs_tables);
 }
 

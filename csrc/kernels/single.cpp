@@ -1,6 +1,9 @@
 #include "kernels/single.h"
 
 #include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace edgert {
@@ -46,8 +49,22 @@ PreparedInput::PreparedInput(const KernelTable& kernels, const float* x, std::in
   if (tokens == 1 && scale_columns != 0) input_.tables = tables_.as<LutTables>();
 }
 
+namespace {
+
+LinearFunction kernel_function(const LinearKernels& kernels, const LinearInput& x, const char* name) {
+  if (name == nullptr) return linear_function(kernels, x);
+  for (const LinearKernel& kernel : kernels) {
+    if (kernel.name == nullptr || std::strcmp(kernel.name, name) != 0) continue;
+    if (kernel.min_tokens <= x.tokens && x.tokens <= kernel.max_tokens) return kernel.run;
+  }
+  throw std::invalid_argument(std::string("kernel: found ") + name + ", which takes no " + std::to_string(x.tokens) +
+                              " tokens here");
+}
+
+}  // namespace
+
 void run_linear(const KernelTable& kernels, const WeightView& w, const float* x, std::int32_t tokens, const float* bias,
-                float* y) {
+                float* y, const char* kernel) {
   const PreparedInput prepared(kernels, x, tokens, w.cols, spec(w.format).activation_columns);
   const std::int64_t stride = round_up(w.rows, kStripRows);
   Memory out(static_cast<std::size_t>(tokens * stride) * sizeof(float));
@@ -57,8 +74,8 @@ void run_linear(const KernelTable& kernels, const WeightView& w, const float* x,
     std::copy(bias, bias + w.rows, padded_bias.as<float>());
     output.bias = padded_bias.as<float>();
   }
-  linear_function(kernels.linear[static_cast<int>(w.format)], prepared.input())(w, prepared.input(), output, 0,
-                                                                                w.strips);
+  const LinearFunction function = kernel_function(kernels.linear[static_cast<int>(w.format)], prepared.input(), kernel);
+  function(w, prepared.input(), output, 0, w.strips);
   for (std::int64_t t = 0; t < tokens; ++t) std::copy_n(output.y + t * stride, w.rows, y + t * w.rows);
 }
 

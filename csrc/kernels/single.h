@@ -25,9 +25,10 @@ class PreparedInput {
   std::int64_t num_scales_;
 };
 
-// y [tokens][rows] = x [tokens][cols] times the transposed weight, plus bias [rows] if it is given.
+// y [tokens][rows] = x [tokens][cols] times the transposed weight, plus bias [rows] if it is given. kernel: the name of
+// the one that multiplies; null: the first that takes the input. Throws std::invalid_argument if there is none.
 void run_linear(const KernelTable& kernels, const WeightView& w, const float* x, std::int32_t tokens, const float* bias,
-                float* y);
+                float* y, const char* kernel = nullptr);
 
 struct AttentionArrays {
   KVFormat format;

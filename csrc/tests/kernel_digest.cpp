@@ -29,13 +29,17 @@ std::vector<std::uint8_t> halves(Format format, std::int64_t num_bytes, DigestIn
   return out;
 }
 
-bool is_code_part(std::string_view name) {
-  return name == "field" || name == "nibble" || name == "byte" || name.starts_with("plane");
+// Parts whose bytes may all be `fill`: codes, and the sub-scales of every format.
+bool is_filled(std::string_view name) {
+  constexpr std::string_view kNames[] = {"field", "nibble", "byte", "bits", "trit", "table", "exponent"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) || name.starts_with("plane") ||
+         name.starts_with("sub");
 }
 
-// Sub-scales and sub-minima of these formats have six bits.
-bool has_six_bits(Format format, std::string_view part) {
-  return (format == Format::q4_k || format == Format::q5_k) && part.starts_with("sub");
+// The bits of a byte that a weight may hold: sub-scales of six, and exponents whose powers of two keep products finite.
+int valid_bits(Format format, std::string_view part) {
+  if (part == "exponent") return 0x7f;
+  return (format == Format::q4_k || format == Format::q5_k) && part.starts_with("sub") ? 0x3f : 0xff;
 }
 
 struct DigestWeight {
@@ -57,12 +61,11 @@ struct DigestWeight {
         parts.push_back(halves(format == Format::bf16 ? Format::p8 : Format::q8_0, num_bytes, integers));
       } else {
         parts.push_back(is_scale ? halves(format, num_bytes, integers) : integers.bytes(num_bytes));
-        // Powers of two from 2^-16 to 2^-1.
+        const int valid = valid_bits(format, part);
+        for (std::uint8_t& byte : parts.back()) byte = static_cast<std::uint8_t>(is_scale ? byte : byte & valid);
+        // Powers of two from 2^-16 to 2^-1: smaller ones would be lost beside them.
         if (part == "exponent") {
           for (std::uint8_t& exponent : parts.back()) exponent = 112 + exponent % 16;
-        }
-        if (has_six_bits(format, part)) {
-          for (std::uint8_t& byte : parts.back()) byte &= 63;
         }
       }
       starts[i] = parts.back().data();
@@ -253,7 +256,8 @@ std::shared_ptr<const WeightView> random_weight(Format format, int rows, int col
   const FormatSpec& s = spec(format);
   for (int i = 0; fill >= 0 && !s.is_float && i < s.num_parts; ++i) {
     std::vector<std::uint8_t>& part = weight->parts[static_cast<std::size_t>(i)];
-    if (is_code_part(s.part_names[i])) std::fill(part.begin(), part.end(), static_cast<std::uint8_t>(fill));
+    const int byte = fill & valid_bits(format, s.part_names[i]);
+    if (is_filled(s.part_names[i])) std::fill(part.begin(), part.end(), static_cast<std::uint8_t>(byte));
   }
   return {weight, &weight->view};
 }

@@ -62,6 +62,12 @@ void multiply_bf16(std::uint8_t* values, std::int64_t count, float factor) {
   }
 }
 
+// Where the packer writes six bits: the products with codes that matrix units take as bytes rely on it.
+bool has_six_bits(Format format, std::int32_t part) {
+  const std::string_view name = spec(format).part_names[static_cast<std::size_t>(part)];
+  return (format == Format::q4_k || format == Format::q5_k) && (name == "subscale" || name == "submin");
+}
+
 std::int64_t source_row(std::int64_t row, std::int64_t head_dim) {
   const std::int64_t half = head_dim / 2, in_head = row % head_dim;
   return row - in_head + 2 * (in_head % half) + in_head / half;
@@ -323,6 +329,13 @@ void WeightStore::run_task(const ReadTask& task, std::vector<std::uint8_t>& scra
   files_[static_cast<std::size_t>(address.file)].read(address.offset + task.begin, task.count, out + task.begin);
   if (task.part == 0 && weight.request.scale_exponent > 0) {
     multiply_bf16(out + task.begin, task.count / 2, static_cast<float>(1 << weight.request.scale_exponent));
+  }
+  if (has_six_bits(weight.request.format, task.part)) {
+    const std::uint8_t largest = *std::max_element(out + task.begin, out + task.begin + task.count);
+    if (largest > 63)
+      throw std::invalid_argument(weight.request.name + ": found " + std::to_string(largest) + " in its " +
+                                  spec(weight.request.format).part_names[static_cast<std::size_t>(task.part)] +
+                                  ", expected 0 to 63; convert the model again");
   }
 }
 

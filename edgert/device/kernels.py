@@ -65,7 +65,7 @@ def select_kernel(isa: str, environment: Mapping[str, str] | None = None) -> str
     Raises DeviceError for a name that no kernel of the level has.
     """
     wanted = (os.environ if environment is None else environment).get(VARIABLE, "")
-    names = _core.kernel_names(isa)
+    names = _core.kernel_names(isa) + _core.rounded_kernel_names(isa)
     if wanted and wanted not in names:
         raise DeviceError(
             f"{VARIABLE}: found {wanted!r} (no kernel has this name with {isa}), expected one of: {', '.join(names)}; "

@@ -58,6 +58,10 @@ def every_case(model: Model, kernel: str) -> list[KNOWN]:
     return [(*shape, tokens, kernel) for shape in sorted(shapes) for tokens in MOST_TOKENS]
 
 
+def kernels_of_p8(runtime: _core.Runtime) -> set[str]:
+    return {name for format_name, *_, name in (case for case, _ in runtime.kernels) if format_name == "p8"}
+
+
 def timed(runtime: _core.Runtime) -> list[tuple[KNOWN, dict[str, float]]]:
     return [(case, seconds) for case, seconds in runtime.kernels if seconds]
 
@@ -68,12 +72,19 @@ def test_every_kernel_gives_the_same_logits(opened: tuple[Model, _core.WeightSto
     forced = make_runtime(opened, kernel=kernel)
     known = make_runtime(opened, known=every_case(opened[0], kernel))
     for runtime in (forced, known):
-        families = {name for format_name, *_, name in (case for case, _ in runtime.kernels) if format_name == "p8"}
-        assert families == ({kernel} if kernel.endswith("dot") else {"dot"})
+        assert kernels_of_p8(runtime) == ({kernel} if kernel.endswith("dot") else kernels_of_p8(first))
     for span in SPANS:
         expected = logits(first, span)
         assert (logits(forced, span) == expected).all(), span
         assert (logits(known, span) == expected).all(), span
+
+
+def test_a_kernel_that_rounds_is_taken_only_where_it_is_forced(opened: tuple[Model, _core.WeightStore]) -> None:
+    rounded = _core.rounded_kernel_names(_core.best_isa())
+    assert not set(rounded) & set(_core.kernel_names(_core.best_isa()))
+    for name in rounded:
+        for runtime in (make_runtime(opened, known=every_case(opened[0], name)), make_runtime(opened, budget_s=0.1)):
+            assert name not in {kernel for *_, kernel in (case for case, _ in runtime.kernels)}
 
 
 def test_nothing_is_timed_without_need(opened: tuple[Model, _core.WeightStore]) -> None:

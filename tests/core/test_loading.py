@@ -69,6 +69,32 @@ def test_an_error_of_progress_stops_the_reading(path: Path) -> None:
     assert store.resident_bytes == 0
 
 
+@pytest.mark.parametrize("format_name", ["q4_k", "q5_k"])
+@pytest.mark.parametrize("part", ["subscale", "submin"])
+def test_a_sub_scale_of_more_than_six_bits_is_refused(tmp_path: Path, format_name: str, part: str) -> None:
+    """No packer writes one, and the bytes that matrix units multiply could not hold the product."""
+    ranges, start, offset = [], 0, 0
+    for name, num_bytes in _core.part_bytes(format_name, 32, 512):
+        start = offset if name == part else start
+        ranges.append((0, offset, num_bytes))
+        offset += num_bytes
+    for value in (63, 64, 255):
+        content = bytearray(offset)
+        content[start + 7] = value
+        path = tmp_path / "parts"
+        path.write_bytes(content)
+        store = _core.WeightStore()
+        store.add_file(str(path))
+        store.add("w", format_name, 32, 512, ranges, is_packed=True)
+        store.start_loading(1)
+        if value == 63:
+            store.finish_loading()
+            continue
+        with pytest.raises(_core.CoreError, match=f"w: found {value} in its {part}, expected 0 to 63"):
+            store.finish_loading()
+        assert store.resident_bytes == 0
+
+
 def test_order_of_calls(path: Path) -> None:
     store = make_store(path)
     with pytest.raises(RuntimeError, match="found no reading to finish"):

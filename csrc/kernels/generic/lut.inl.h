@@ -24,6 +24,10 @@ alignas(64) constexpr std::int32_t kIndexBits[4][16] = {
   }
 }
 
+// How far ahead codes and scales are asked for, into the second-level cache: the first one is full of tables. A strip
+// of one bit is short, so that this is often the next strip that is not being read yet.
+constexpr int kLutAheadGroups = 64;
+
 // kStrips strips at a time share the loads of the tables.
 template <class F, int kStrips>
 static inline void lut_strips(const WeightView& w, const LinearInput& x, int first_strip, float* y) {
@@ -38,11 +42,15 @@ static inline void lut_strips(const WeightView& w, const LinearInput& x, int fir
     scales[s][0] = strip.scales[0];
     acc[s] = zero();
   }
-  for (int g = 0; g < w.groups; ++g) {
+  const std::int64_t groups = w.groups;
+  std::int64_t ahead = kLutAheadGroups, end = groups;
+  for (std::int64_t g = 0; g < groups; ++g, ++ahead) {
+    for (; ahead >= end; end += kStrips * groups) ahead += (kStrips - 1) * groups;
     EDGERT_UNROLL
     for (int s = 0; s < kStrips; ++s) {
-      __builtin_prefetch(codes[s] + 128 * g + kPrefetchBytes / 4);
-      __builtin_prefetch(codes[s] + 128 * g + kPrefetchBytes / 4 + 64);
+      __builtin_prefetch(codes[s] + 128 * ahead, 0, 2);
+      __builtin_prefetch(codes[s] + 128 * ahead + 64, 0, 2);
+      if (g % 2 == 0) __builtin_prefetch(scales[s][0] + 32 * ahead, 0, 2);
       const i32x16 dots[1] = {F::Codes::lut_dot(codes[s], g, tables)};
       acc[s] = Scales::apply(Scales::load_group(scales[s], g), dots, token.scales + g, token.sums[g], acc[s]);
     }

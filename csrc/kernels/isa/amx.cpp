@@ -12,8 +12,18 @@ namespace {
 #include "kernels/generic/linear.inl.h"
 //
 #include "kernels/generic/linear_tiles.inl.h"
+//
+#include "kernels/generic/linear_float.inl.h"
+//
+#include "kernels/generic/linear_bf16.inl.h"
+
+constexpr KernelTable amx_table() {
+  KernelTable table = tile_table("amx");
+  set_bf16_tiles<ValuesF32, ValuesF16, ValuesBF16>(table);
+  return table;
+}
 }  // namespace
 
-constinit const KernelTable kTable = tile_table("amx");
+constinit const KernelTable kTable = amx_table();
 
 }  // namespace edgert::amx

@@ -34,6 +34,10 @@ template <int kTile>
 static inline void tile_store(std::int32_t* p) {
   __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(p), "r"(std::int64_t{64}), "i"(kTile) : "memory");
 }
+template <int kC, int kA, int kB>
+static inline void tile_dot_bf16() {
+  __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
+}
 template <int kC, int kA, int kB, bool kIsSigned>
 static inline void tile_dot() {
   if constexpr (kIsSigned) {

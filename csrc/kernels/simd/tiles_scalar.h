@@ -67,3 +67,29 @@ static inline void tile_dot() {
     }
   }
 }
+// The same of pairs of bfloat16 with float32 sums: C[a][b] += the dot of A[a] with B[pair][2 b + column % 2], the sums
+// of even and of odd columns apart. (The matrix unit also takes subnormal numbers for 0.)
+template <int kC, int kA, int kB>
+static inline void tile_dot_bf16() {
+  EmulatedTile& c = configured_tile<kC>();
+  const EmulatedTile &a = configured_tile<kA>(), &b = configured_tile<kB>();
+  if (c.rows != a.rows || 4 * b.rows != a.row_bytes) __builtin_trap();
+  const auto value = [](const std::uint8_t* p) {
+    const std::uint32_t bits = static_cast<std::uint32_t>(p[0] | p[1] << 8) << 16;
+    float result;
+    __builtin_memcpy(&result, &bits, 4);
+    return result;
+  };
+  for (int row = 0; row < c.rows; ++row) {
+    for (int lane = 0; lane < 16; ++lane) {
+      float sums[2] = {0.0f, 0.0f}, sum;
+      for (int column = 0; column < a.row_bytes / 2; ++column) {
+        const std::uint8_t* p = b.v[column / 2] + 4 * lane + 2 * (column % 2);
+        sums[column % 2] += value(a.v[row] + 2 * column) * value(p);
+      }
+      __builtin_memcpy(&sum, c.v[row] + 4 * lane, 4);
+      sum += sums[0] + sums[1];
+      __builtin_memcpy(c.v[row] + 4 * lane, &sum, 4);
+    }
+  }
+}
