@@ -61,14 +61,15 @@ static inline void finish_rows(const WeightView& w, const LinearInput& x, const 
   for (int i = num_rows; i < kStripRows; ++i) out[i] = 0.0f;
 }
 
-// Asks for the codes of group g. Beyond the end of the tensor it asks for bytes that nobody reads: harmless.
-// Always inline: gcc takes a function that only prefetches for one without effect, and drops calls of it.
-template <class Codes, int kPart = 0>
+// Asks for part kPart of group g and those after it, into the cache of a level: 3 the first, 2 the second. Beyond the
+// end of the tensor it asks for bytes that nobody reads: harmless. Always inline: gcc takes a function that only
+// prefetches for one without effect, and drops calls of it.
+template <int kLevel, class Parts, int kPart = 0>
 [[gnu::always_inline]] static inline void prefetch_group(const std::uint8_t* const parts[], std::int64_t g) {
-  constexpr int kBytes = Codes::kPartBytes[kPart] / part_groups<Codes>(kPart);
+  constexpr int kBytes = Parts::kPartBytes[kPart], kGroups = part_groups<Parts>(kPart);
   EDGERT_UNROLL
-  for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(parts[kPart] + g * kBytes + i);
-  if constexpr (kPart + 1 < Codes::kNumParts) prefetch_group<Codes, kPart + 1>(parts, g);
+  for (int i = 0; i < kBytes / kGroups; i += 64) __builtin_prefetch(parts[kPart] + g * kBytes / kGroups + i, 0, kLevel);
+  if constexpr (kPart + 1 < Parts::kNumParts) prefetch_group<kLevel, Parts, kPart + 1>(parts, g);
 }
 
 template <class Codes>
@@ -79,10 +80,34 @@ constexpr int group_bytes() {
 }
 
 template <class Codes>
-[[gnu::always_inline]] static inline void prefetch_ahead(const std::uint8_t* const parts[], std::int64_t g) {
-  constexpr int kAhead = kPrefetchBytes / group_bytes<Codes>();
-  constexpr bool kIsFollowed = group_bytes<Codes>() >= 1024;  // the hardware sees a run of plain bytes by itself
-  if constexpr (!kIsFollowed) prefetch_group<Codes>(parts, g + kAhead);
+constexpr int widest_part() {
+  int widest = 0;
+  for (int i = 0; i < Codes::kNumParts; ++i) {
+    const int num_bytes = Codes::kPartBytes[i] / part_groups<Codes>(i);
+    if (num_bytes > widest) widest = num_bytes;
+  }
+  return widest;
+}
+
+// Far ahead, into the second-level cache: the first one is too small for all that a core must have under way.
+template <class F>
+[[gnu::always_inline]] static inline void prefetch_far(const Strip<F>& strip, std::int64_t g) {
+  constexpr int kAhead = kFarBytes / group_bytes<typename F::Codes>();
+  prefetch_group<2, typename F::Codes>(strip.codes, g + kAhead);
+  prefetch_group<2, typename F::Scales>(strip.scales, g + kAhead);
+}
+
+// For one token, where bytes are read as fast as they come: the hardware sees a run of whole bytes by itself, one of
+// nibbles with some help, and needs all of it where a group lies in several thin parts.
+template <class F>
+[[gnu::always_inline]] static inline void prefetch_for_one(const Strip<F>& strip, std::int64_t g) {
+  using Codes = typename F::Codes;
+  constexpr int kWidest = widest_part<Codes>();
+  if constexpr (kWidest < 512) {
+    prefetch_far(strip, g);
+  } else if constexpr (kWidest < 1024) {
+    prefetch_group<3, Codes>(strip.codes, g + kNearBytes / group_bytes<Codes>());
+  }
 }
 
 // One token: nothing is unpacked, every byte of the weights is read once.
@@ -92,7 +117,7 @@ static inline void strip_times_token(const Strip<F>& strip, int num_groups, cons
   using Scales = typename F::Scales;
   f32x16 acc = zero();
   for (int g = 0; g < num_groups; ++g) {
-    prefetch_ahead<Codes>(strip.codes, g);
+    prefetch_for_one(strip, g);
     i32x16 dots[Scales::kDots];
     Codes::dots(strip.codes, g, x.codes + static_cast<std::int64_t>(g) * kGroupColumns, x.sums[g], dots);
     acc = Scales::apply(Scales::load_group(strip.scales, g), dots, x.scales + g * Scales::kInputScales, x.sums[g], acc);
@@ -116,14 +141,15 @@ static void strip_times_tokens(const Strip<F>& strip, int num_groups, const Line
     tokens[t] = token_input<F>(x, first_token + t);
     acc[t] = zero();
   }
+  const bool is_long = num_tokens > 8;  // fewer rows of codes stay in the first-level cache
   for (std::int64_t g = 0; g < num_groups; ++g) {
-    prefetch_ahead<Codes>(strip.codes, g);
+    prefetch_far(strip, g);
     Bytes quads[16];
     Codes::unpack(strip.codes, g, quads);
     const typename Scales::Group group = Scales::load_group(strip.scales, g);
     for (int t = 0; t < num_tokens; ++t) {
       const TokenInput& token = tokens[t];
-      __builtin_prefetch(token.codes + (g + kAheadGroups) * kGroupColumns);
+      if (is_long) __builtin_prefetch(token.codes + (g + kAheadGroups) * kGroupColumns);
       i32x16 dots[Scales::kDots];
       unpacked_dots<Codes>(quads, token.codes + g * kGroupColumns, token.sums[g], dots);
       acc[t] = Scales::apply(group, dots, token.scales + g * Scales::kInputScales, token.sums[g], acc[t]);

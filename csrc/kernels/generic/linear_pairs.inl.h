@@ -57,7 +57,7 @@ static void strip_times_pairs(const Strip<F>& strip, int num_groups, const Linea
     acc[t] = zero();
   }
   for (std::int64_t g = 0; g < num_groups; ++g) {
-    prefetch_ahead<Codes>(strip.codes, g);
+    prefetch_far(strip, g);
     Bytes quads[16];
     Codes::unpack(strip.codes, g, quads);
     RowPairs rows[8];

@@ -175,7 +175,7 @@ static inline void fold_groups(const Strip<F>& strip, int first, int count, Tile
   using Codes = typename F::Codes;
   for (int i = 0; i < count; ++i) {
     const int g = first + i;
-    prefetch_ahead<Codes>(strip.codes, g);
+    prefetch_far(strip, g);
     Bytes codes[16];
     Codes::unpack(strip.codes, g, codes);
     if constexpr (Codes::kIsSigned) {

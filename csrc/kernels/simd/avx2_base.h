@@ -1,7 +1,7 @@
 // AVX2 with FMA and F16C: 16 lanes are two registers. What each function means: simd/scalar.h.
 // The dots follow in simd/avx2.h or simd/avxvnni.h.
 constexpr int kFloatRows = 2, kFloatTokens = 2, kFloatRowsOfOne = 4, kAttentionRows = 2, kAttentionVectors = 2;
-constexpr int kPrefetchBytes = 4096;
+constexpr int kNearBytes = 4096, kFarBytes = 16384;
 
 struct f32x16 {
   __m256 low, high;

@@ -6,7 +6,7 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 constexpr int kFloatRows = 4, kFloatTokens = 4, kFloatRowsOfOne = 8, kAttentionRows = 6, kAttentionVectors = 4;
-constexpr int kPrefetchBytes = 4096;
+constexpr int kNearBytes = 4096, kFarBytes = 16384;
 
 using f32x16 = __m512;
 using i32x16 = __m512i;

@@ -1,7 +1,7 @@
 // aarch64 NEON: 16 lanes are four registers. What each function means: simd/scalar.h.
 // The dots follow in simd/neon.h or simd/neon_dotprod.h.
 constexpr int kFloatRows = 2, kFloatTokens = 2, kFloatRowsOfOne = 4, kAttentionRows = 2, kAttentionVectors = 2;
-constexpr int kPrefetchBytes = 4096;
+constexpr int kNearBytes = 4096, kFarBytes = 16384;
 
 struct f32x16 {
   float32x4_t q[4];

@@ -2,9 +2,9 @@
 // Included inside the namespace of an instruction set; what each function means is written here and nowhere else.
 
 // Tuning: rows and tokens of a float tile, its rows for one token, query rows and value vectors of attention, how far
-// ahead to prefetch.
+// ahead to prefetch into the first and the second-level cache.
 constexpr int kFloatRows = 4, kFloatTokens = 2, kFloatRowsOfOne = 4, kAttentionRows = 4, kAttentionVectors = 1;
-constexpr int kPrefetchBytes = 4096;
+constexpr int kNearBytes = 4096, kFarBytes = 16384;
 
 struct f32x16 {
   float v[16];
