@@ -32,7 +32,7 @@ def convert(
         float | None,
         typer.Option(
             "--outliers",
-            metavar="SHARE",
+            metavar="X",
             help="Keep this share of each matrix's weights, those that fit their group worst, beside it in f16: 0.003 "
             "takes 0.1 bits a weight. At most 0.05.",
         ),
