@@ -20,6 +20,7 @@
 #include "scales/super_min_nibble.h"
 //
 #include "codes/codebook_planes.h"
+#include "formats/field_blocks.h"
 #include "formats/nibble_blocks.h"
 //
 #include "formats/c2.h"

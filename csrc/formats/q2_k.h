@@ -6,19 +6,14 @@ struct Q2_K {
 
   static constexpr int kBlockColumns = 256;
   struct Block {
-    std::uint8_t sub[16];     // of each run: the sub-scale in the low half, the sub-minimum in the high one
-    std::uint8_t fields[64];  // per half of 128 columns 32 bytes: bits 2i and 2i + 1 are columns 32i to 32i + 31
+    std::uint8_t sub[16];  // of each run: the sub-scale in the low half, the sub-minimum in the high one
+    std::uint8_t fields[64];
     std::uint16_t scale, minimum;
   };
   static_assert(sizeof(Block) == 84);
 
   static inline void decode(const Block& block, int first_column, std::uint8_t* codes) {
-    const int half = first_column / 128, quarter = first_column % 128 / 64;
-    for (int i = 0; i < 32; ++i) {
-      const int bits = block.fields[32 * half + i] >> (4 * quarter);
-      codes[i] = bits & 3;
-      codes[32 + i] = (bits >> 2) & 3;
-    }
+    decode_fields(block.fields, first_column, codes);
   }
   static inline void put_scales(const Block& block, int index, int lane, std::uint8_t* const parts[]) {
     std::uint8_t* super = parts[0] + 64 * static_cast<std::int64_t>(index) + 2 * lane;

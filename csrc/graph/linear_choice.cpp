@@ -30,11 +30,8 @@ class PassWeights {
  public:
   PassWeights(const WeightStore& store, const std::vector<WeightId>& weights, std::int32_t tokens) {
     const WeightView& first = store.pin(weights[0]);
-    std::int64_t strip_bytes = 0;
-    for (int p = 0; p < spec(first.format).num_parts; ++p)
-      strip_bytes += part_bytes(first.format, p, kStripRows, first.cols);
     const std::int64_t most_strips = std::max<std::int64_t>(
-        1, std::min(kPassBytes / strip_bytes, kPassProducts / (std::int64_t{tokens} * kStripRows * first.cols)));
+        1, std::min(kPassBytes / strip_bytes(first), kPassProducts / (std::int64_t{tokens} * kStripRows * first.cols)));
     const auto strips = static_cast<std::int32_t>(std::min<std::int64_t>(first.strips, most_strips));
     num_cuts_ = static_cast<double>(first.strips) / strips;
     const auto count = static_cast<std::size_t>(most_strips / strips);

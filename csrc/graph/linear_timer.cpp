@@ -26,11 +26,16 @@ void take_chunks(LinearFunction function, const WeightView& w, const LinearInput
 
 }  // namespace
 
+std::int64_t strip_bytes(const WeightView& w) {
+  std::int64_t num_bytes = 0;
+  for (int p = 0; p < spec(w.format).num_parts; ++p) num_bytes += part_bytes(w.format, p, kStripRows, w.cols);
+  return num_bytes;
+}
+
 std::int32_t strips_per_chunk(const WeightView& w, int num_threads) {
   if (num_threads == 1) return w.strips;
-  std::int64_t strip_bytes = 1;
-  for (int p = 0; p < spec(w.format).num_parts; ++p) strip_bytes += part_bytes(w.format, p, kStripRows, w.cols);
-  const auto smallest = static_cast<std::int32_t>((kChunkBytes + strip_bytes - 1) / strip_bytes);
+  const std::int64_t num_bytes = strip_bytes(w);
+  const auto smallest = static_cast<std::int32_t>((kChunkBytes + num_bytes - 1) / num_bytes);
   return std::max({1, std::min(smallest, w.strips / num_threads), w.strips / (num_threads * 16)});
 }
 

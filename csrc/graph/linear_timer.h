@@ -13,6 +13,9 @@ namespace edgert {
 std::vector<double> time_linear(LinearFunction function, std::span<const WeightView> weights, const LinearInput& x,
                                 const LinearOutput& y, int num_threads, int passes);
 
+// Bytes of one strip of a weight, in all its parts.
+std::int64_t strip_bytes(const WeightView& w);
+
 // Strips that a thread takes at a time: many chunks a thread, so that the last ones end together, but none so small
 // that taking it costs more than computing it.
 std::int32_t strips_per_chunk(const WeightView& w, int num_threads);

@@ -169,15 +169,16 @@ static void linear_one(const WeightView& w, const LinearInput& x, const LinearOu
   }
 }
 
-template <class F>
-static void linear_many(const WeightView& w, const LinearInput& x, const LinearOutput& y, int first_strip,
-                        int last_strip) {
+// Any number of tokens, a tile at a time by `kMultiply`.
+template <class F, auto kMultiply>
+static void linear_by_tiles(const WeightView& w, const LinearInput& x, const LinearOutput& y, int first_strip,
+                            int last_strip) {
   for (int s = first_strip; s < last_strip; ++s) {
     const Strip<F> strip(w, s);
     const int row = s * kStripRows;
     for (int first = 0; first < x.tokens; first += kTileTokens) {
       const int left = x.tokens - first;
-      strip_times_tokens(strip, w.groups, x, first, left < kTileTokens ? left : kTileTokens, y, row);
+      kMultiply(strip, w.groups, x, first, left < kTileTokens ? left : kTileTokens, y, row);
     }
     for (int t = 0; t < x.tokens; ++t) finish_rows(w, x, y, s, t);
   }

@@ -73,23 +73,10 @@ static void strip_times_pairs(const Strip<F>& strip, int num_groups, const Linea
   for (int t = 0; t < num_tokens; ++t) store(y.y + (first_token + t) * y.stride + row, acc[t]);
 }
 
-template <class F>
-static void linear_pairs(const WeightView& w, const LinearInput& x, const LinearOutput& y, int first_strip,
-                         int last_strip) {
-  for (int s = first_strip; s < last_strip; ++s) {
-    const Strip<F> strip(w, s);
-    const int row = s * kStripRows;
-    for (int first = 0; first < x.tokens; first += kTileTokens) {
-      const int left = x.tokens - first;
-      strip_times_pairs(strip, w.groups, x, first, left < kTileTokens ? left : kTileTokens, y, row);
-    }
-    for (int t = 0; t < x.tokens; ++t) finish_rows(w, x, y, s, t);
-  }
-}
-
 template <class... Formats>
 static constexpr void set_pairs(KernelTable& table, FormatList<Formats...>) {
-  ((table.linear[static_cast<int>(Formats::kFormat)] = LinearKernels{{{"tile", linear_pairs<Formats>, 2, kAnyTokens}}}),
+  ((table.linear[static_cast<int>(Formats::kFormat)] =
+        LinearKernels{{{"tile", linear_by_tiles<Formats, strip_times_pairs<Formats>>, 2, kAnyTokens}}}),
    ...);
 }
 
