@@ -233,7 +233,7 @@ py::tuple quantize(const std::string& isa, const Floats& x, int scale_columns) {
   Array<std::int32_t> sums({tokens, groups, std::int64_t{8}});
   for (std::int64_t t = 0; t < tokens; ++t) {
     table_of(isa).quantize(x.data() + t * cols, static_cast<int>(cols), scale_columns,
-                           codes.mutable_data() + t * num_codes, scales.mutable_data() + t * num_scales,
+                           codes.mutable_data() + t * num_codes, kGroupColumns, scales.mutable_data() + t * num_scales,
                            reinterpret_cast<GroupSums*>(sums.mutable_data()) + t * groups);
   }
   return py::make_tuple(codes, scales, sums);

@@ -195,9 +195,15 @@ void Executor::clear_pad(std::int32_t buffer, std::int32_t r, std::int32_t width
   for (std::int64_t i = width; i < round_up(width, kStripRows); ++i) values[i] = 0.0f;
 }
 
+std::int32_t Executor::num_tokens(const Buffer& b) const {
+  const bool is_of_logits = b.rows == Rows::logits || b.rows == Rows::logit_experts;
+  return is_of_logits ? rows_.num_logits : rows_.num_tokens;
+}
+
 std::int8_t* Executor::codes(std::int32_t buffer, std::int32_t r) const {
   const Buffer& b = plan_.buffers[at(buffer)];
-  return arena_.as<std::int8_t>(static_cast<std::size_t>(b.offset)) + std::int64_t{r} * b.stride;
+  return arena_.as<std::int8_t>(static_cast<std::size_t>(b.offset)) +
+         codes_offset(r, tile_vectors(num_tokens(b)), b.stride);
 }
 
 float* Executor::scales(std::int32_t buffer, std::int32_t r) const {
@@ -213,16 +219,16 @@ GroupSums* Executor::sums(std::int32_t buffer, std::int32_t r) const {
 }
 
 void Executor::quantize_row(std::int32_t from, std::int32_t to, std::int32_t r) const {
-  kernels_.quantize(row(from, r), plan_.buffers[at(from)].width, plan_.buffers[at(to)].scale_columns, codes(to, r),
-                    scales(to, r), sums(to, r));
+  const Buffer& b = plan_.buffers[at(to)];
+  kernels_.quantize(row(from, r), plan_.buffers[at(from)].width, b.scale_columns, codes(to, r),
+                    codes_step(tile_vectors(num_tokens(b))), scales(to, r), sums(to, r));
   if (LutTables* out = tables(to, r)) kernels_.build_tables(codes(to, r), plan_.buffers[at(from)].width, out);
 }
 
 // Null where no kernel reads tables, or the step is one of several tokens, for which there are none.
 LutTables* Executor::tables(std::int32_t buffer, std::int32_t r) const {
   const Buffer& b = plan_.buffers[at(buffer)];
-  const bool is_of_logits = b.rows == Rows::logits || b.rows == Rows::logit_experts;
-  if (b.tables_offset == 0 || (is_of_logits ? rows_.num_logits : rows_.num_tokens) != 1) return nullptr;
+  if (b.tables_offset == 0 || num_tokens(b) != 1) return nullptr;
   return arena_.as<LutTables>(static_cast<std::size_t>(b.offset + b.tables_offset)) +
          std::int64_t{r} * (b.stride / kGroupColumns);
 }
@@ -239,6 +245,7 @@ LinearInput Executor::linear_input(std::int32_t values, const std::int32_t (&cod
     x.scales = scales(quantized, 0);
     x.sums = sums(quantized, 0);
     x.tables = tables(quantized, 0);
+    x.tile_vectors = tile_vectors(num_tokens(plan_.buffers[at(quantized)]));
     x.codes_stride = plan_.buffers[at(quantized)].stride;
     x.group_stride = x.codes_stride / kGroupColumns;
   }

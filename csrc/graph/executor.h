@@ -92,6 +92,7 @@ class Executor {
   float* row(std::int32_t buffer, std::int32_t r) const;
   std::int64_t stride(std::int32_t buffer) const;
   void clear_pad(std::int32_t buffer, std::int32_t r, std::int32_t width) const;
+  std::int32_t num_tokens(const Buffer& b) const;  // of the step whose values the buffer has
   std::int8_t* codes(std::int32_t buffer, std::int32_t r) const;
   float* scales(std::int32_t buffer, std::int32_t r) const;
   GroupSums* sums(std::int32_t buffer, std::int32_t r) const;

@@ -100,13 +100,7 @@ void Executor::moe_linear(const Step& step, std::int32_t item, bool is_down) {
   LinearInput x = is_down ? linear_input(moe.gate, moe.act, format, tokens)
                           : linear_input(step.in[0], step.quantized, format, tokens);
   if (is_down) {
-    x.values += first[expert] * x.values_stride;
-    if (x.codes != nullptr) {
-      x.codes += first[expert] * x.codes_stride;
-      x.scales += first[expert] * x.group_stride * (kGroupColumns / spec(format).activation_columns);
-      x.sums += first[expert] * x.group_stride;
-      if (x.tables != nullptr) x.tables += first[expert] * x.group_stride;
-    }
+    x.first_vector = first[expert];
   } else {
     x.vector_rows = slot_rows + first[expert];
   }

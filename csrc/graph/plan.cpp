@@ -94,7 +94,7 @@ class Compiler {
   std::int32_t add_quantized_buffer(Rows rows, std::int32_t width, int index, std::int32_t top_k = 1) {
     Buffer b{.rows = rows, .width = width, .stride = static_cast<std::int32_t>(padded_columns(width))};
     b.scale_columns = index == 0 ? kGroupColumns : kGroupColumns / 2;
-    const std::int64_t count = row_count(rows, top_k), groups = b.stride / kGroupColumns;
+    const std::int64_t count = round_up(row_count(rows, top_k), kTileVectors), groups = b.stride / kGroupColumns;
     b.scales_offset = round_up(count * b.stride, kBufferAlignment);
     b.sums_offset = b.scales_offset + round_up(count * (b.stride / b.scale_columns) * 4, kBufferAlignment);
     b.num_bytes = b.sums_offset + count * groups * static_cast<std::int64_t>(sizeof(GroupSums));

@@ -26,17 +26,35 @@ struct LutTables {
   std::uint8_t high[256];
 };
 
+// Codes of few vectors lie vector by vector, those of many in tiles of 16 vectors: the groups of 64 columns one after
+// the other, in each group the codes of its vectors. So a matrix unit reads one run of bytes, and so do its
+// prefetchers.
+inline constexpr std::int32_t kTileVectors = 16;
+inline std::int32_t tile_vectors(std::int32_t tokens) { return tokens < kTileVectors ? 1 : kTileVectors; }
+// Where the codes of a vector begin, in vectors of `stride` columns; those of group g follow at g * codes_step.
+inline std::int64_t codes_offset(std::int64_t vector, std::int32_t tile_vectors, std::int64_t stride) {
+  const std::int64_t in_tile = vector % tile_vectors;
+  return (vector - in_tile) * stride + in_tile * kGroupColumns;
+}
+inline std::int64_t codes_step(std::int32_t tile_vectors) { return std::int64_t{tile_vectors} * kGroupColumns; }
+
 // M input vectors. Quantised weights read codes, scales and sums; float weights and outliers read values.
 struct LinearInput {
-  const std::int8_t* codes = nullptr;  // [vectors][codes_stride], 64-byte aligned rows, columns beyond K are 0
+  const std::int8_t* codes = nullptr;  // as in codes_offset, 64-byte aligned, columns beyond K are 0
   const float* scales = nullptr;       // [vectors][group_stride * (64 / activation_columns of the format)]
   const GroupSums* sums = nullptr;     // [vectors][group_stride]
   const LutTables* tables = nullptr;   // [vectors][group_stride] or null: read by kernels with needs_tables
   const float* values = nullptr;       // [vectors][values_stride], values_stride >= K rounded up to 16, pad is 0
   std::int64_t codes_stride = 0, group_stride = 0, values_stride = 0;
-  const std::int32_t* vector_rows = nullptr;  // which input vector token m reads; null: m
+  std::int32_t tile_vectors = 1;              // of codes: 1 or kTileVectors
+  std::int32_t first_vector = 0;              // token m reads input vector first_vector + m,
+  const std::int32_t* vector_rows = nullptr;  // or vector_rows[m] where this is not null
   std::int32_t tokens = 0;                    // M
 };
+
+inline std::int64_t vector_of(const LinearInput& x, std::int32_t token) {
+  return x.vector_rows ? x.vector_rows[token] : x.first_vector + token;
+}
 
 // y[m][n] = dot, with the outliers of row n (of values), (+ bias[n]). Whole strips are written: stride >= rows rounded
 // up to 16; rows beyond N get 0.
@@ -53,8 +71,8 @@ using LinearFunction = void (*)(const WeightView& w, const LinearInput& x, const
 // One way to multiply. All kernels of a format give the same bits unless they say is_rounded; which is the fastest
 // depends on the machine, the shape and the number of tokens.
 struct LinearKernel {
-  // Of the family: "dot" (integer dots), "lut" (tables of activations), "tile" (matrix units), "float", "tile_bf16"
-  // (matrix units in bfloat16); null: the end of a list.
+  // Of the family: "dot" (integer dots), "dot_wide" (several strips at a time), "lut" (tables of activations), "tile"
+  // (matrix units), "float", "tile_bf16" (matrix units in bfloat16); null: the end of a list.
   const char* name = nullptr;
   LinearFunction run = nullptr;
   std::int32_t min_tokens = 1, max_tokens = 1;  // for how many tokens it is written
@@ -138,7 +156,9 @@ struct KernelTable {
   // (FormatSpec::activation_columns): 32 where its own scales change every 32 columns and the float line runs there
   // anyway (blocks of 32: half the error of 64 for free), else 64. The rule is that of docs/numerics.md section 1 for
   // either width.
-  void (*quantize)(const float* x, int cols, int scale_columns, std::int8_t* codes, float* scales, GroupSums* sums);
+  // The codes of a group lie `step` bytes after those of the one before it.
+  void (*quantize)(const float* x, int cols, int scale_columns, std::int8_t* codes, std::int64_t step, float* scales,
+                   GroupSums* sums);
   // The tables of one quantised vector: one LutTables for each group.
   void (*build_tables)(const std::int8_t* codes, int cols, LutTables* tables);
   // y = x / sqrt(mean(x^2) + eps) * (weight + offset). In place is allowed.

@@ -30,16 +30,19 @@ PreparedInput::PreparedInput(const KernelTable& kernels, const float* x, std::in
   input_.codes_stride = groups * kGroupColumns;
   input_.group_stride = groups;
   values_ = Memory(static_cast<std::size_t>(tokens * input_.values_stride) * sizeof(float));
-  codes_ = Memory(static_cast<std::size_t>(tokens * input_.codes_stride));
-  scales_ = Memory(static_cast<std::size_t>(tokens * num_scales_) * sizeof(float));
-  sums_ = Memory(static_cast<std::size_t>(tokens * groups) * sizeof(GroupSums));
+  input_.tile_vectors = tile_vectors(tokens);
+  const std::int64_t vectors = round_up(tokens, input_.tile_vectors);
+  codes_ = Memory(static_cast<std::size_t>(vectors * input_.codes_stride));
+  scales_ = Memory(static_cast<std::size_t>(vectors * num_scales_) * sizeof(float));
+  sums_ = Memory(static_cast<std::size_t>(vectors * groups) * sizeof(GroupSums));
   if (tokens == 1) tables_ = Memory(static_cast<std::size_t>(groups) * sizeof(LutTables));
   for (std::int64_t t = 0; t < tokens; ++t) {
     const float* row = x + t * cols;
     std::copy(row, row + cols, values_.as<float>() + t * input_.values_stride);
     if (scale_columns == 0) continue;
-    kernels.quantize(row, cols, scale_columns, codes_.as<std::int8_t>() + t * input_.codes_stride,
-                     scales_.as<float>() + t * num_scales_, sums_.as<GroupSums>() + t * groups);
+    kernels.quantize(
+        row, cols, scale_columns, codes_.as<std::int8_t>() + codes_offset(t, input_.tile_vectors, input_.codes_stride),
+        codes_step(input_.tile_vectors), scales_.as<float>() + t * num_scales_, sums_.as<GroupSums>() + t * groups);
     if (tokens == 1) kernels.build_tables(codes_.as<std::int8_t>(), cols, tables_.as<LutTables>());
   }
   input_.values = values_.as<float>();

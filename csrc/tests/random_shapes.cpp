@@ -39,7 +39,7 @@ Shape random_shape(Format format, DigestIntegers& integers) {
   s.has_bias = up_to(integers, 2) == 1;
   s.has_outliers = up_to(integers, 3) == 1;
   s.picks = up_to(integers, 3) == 1;
-  s.vectors = s.picks ? up_to(integers, s.tokens) : s.tokens;
+  s.vectors = s.picks ? up_to(integers, 40) : s.tokens;
   return s;
 }
 

@@ -72,7 +72,11 @@ def test_every_kernel_gives_the_same_logits(opened: tuple[Model, _core.WeightSto
     forced = make_runtime(opened, kernel=kernel)
     known = make_runtime(opened, known=every_case(opened[0], kernel))
     for runtime in (forced, known):
-        assert kernels_of_p8(runtime) == ({kernel} if kernel.endswith("dot") else kernels_of_p8(first))
+        used = kernels_of_p8(runtime)
+        if kernel.endswith("dot_wide"):  # of one token
+            assert kernel in used
+        else:
+            assert used == ({kernel} if kernel.endswith("dot") else kernels_of_p8(first))
     for span in SPANS:
         expected = logits(first, span)
         assert (logits(forced, span) == expected).all(), span

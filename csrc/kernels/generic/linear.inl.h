@@ -30,9 +30,9 @@ struct TokenInput {
 
 template <class F>
 static inline TokenInput token_input(const LinearInput& x, int token) {
-  const std::int64_t row = x.vector_rows ? x.vector_rows[token] : token;
-  return {x.codes + row * x.codes_stride, x.scales + row * x.group_stride * F::Scales::kInputScales,
-          x.sums + row * x.group_stride};
+  const std::int64_t row = vector_of(x, token);
+  return {x.codes + codes_offset(row, x.tile_vectors, x.codes_stride),
+          x.scales + row * x.group_stride * F::Scales::kInputScales, x.sums + row * x.group_stride};
 }
 
 static inline int rows_of_strip(const WeightView& w, int strip) {
@@ -54,8 +54,7 @@ static inline void finish_rows(const WeightView& w, const LinearInput& x, const 
   const int row = strip * kStripRows, num_rows = rows_of_strip(w, strip);
   float* out = y.y + token * y.stride + row;
   if (w.outlier_starts) {
-    const std::int64_t vector = x.vector_rows ? x.vector_rows[token] : token;
-    add_outliers(w, strip, x.values + vector * x.values_stride, out);
+    add_outliers(w, strip, x.values + vector_of(x, token) * x.values_stride, out);
   }
   if (y.bias) store(out, add(load(out), load(y.bias + row)));
   for (int i = num_rows; i < kStripRows; ++i) out[i] = 0.0f;
@@ -97,32 +96,46 @@ template <class F>
   prefetch_group<2, typename F::Scales>(strip.scales, g + kAhead);
 }
 
-// For one token, where bytes are read as fast as they come: the hardware sees a run of whole bytes by itself, one of
-// nibbles with some help, and needs all of it where a group lies in several thin parts.
-template <class F>
+// For one token. The hardware sees a run of whole bytes by itself, one of nibbles with some help, and needs all of it
+// where a group lies in several thin parts, or strips are walked side by side.
+template <class F, int kStrips>
 [[gnu::always_inline]] static inline void prefetch_for_one(const Strip<F>& strip, std::int64_t g) {
   using Codes = typename F::Codes;
   constexpr int kWidest = widest_part<Codes>();
-  if constexpr (kWidest < 512) {
+  if constexpr (kWidest < 512 || kStrips > 1) {
     prefetch_far(strip, g);
   } else if constexpr (kWidest < 1024) {
     prefetch_group<3, Codes>(strip.codes, g + kNearBytes / group_bytes<Codes>());
   }
 }
 
-// One token: nothing is unpacked, every byte of the weights is read once.
+// So many strips side by side make four runs of codes; more runs than that are too many.
 template <class F>
-static inline void strip_times_token(const Strip<F>& strip, int num_groups, const TokenInput& x, float* y) {
+constexpr int kWideStrips = F::Codes::kNumParts <= 2 ? 4 / F::Codes::kNumParts : 1;
+
+// One token: nothing is unpacked, every byte of the weights is read once. Strips that are walked side by side are so
+// many more runs of bytes that come from memory at the same time.
+template <class F, int kStrips>
+static inline void strips_times_token(const WeightView& w, int first_strip, const TokenInput& x, std::int64_t step,
+                                      float* y) {
   using Codes = typename F::Codes;
   using Scales = typename F::Scales;
-  f32x16 acc = zero();
-  for (int g = 0; g < num_groups; ++g) {
-    prefetch_for_one(strip, g);
-    i32x16 dots[Scales::kDots];
-    Codes::dots(strip.codes, g, x.codes + static_cast<std::int64_t>(g) * kGroupColumns, x.sums[g], dots);
-    acc = Scales::apply(Scales::load_group(strip.scales, g), dots, x.scales + g * Scales::kInputScales, x.sums[g], acc);
-  }
-  store(y, acc);
+  const auto walk = [&]<std::size_t... s>(std::index_sequence<s...>) {
+    const Strip<F> strips[kStrips] = {Strip<F>(w, first_strip + static_cast<int>(s))...};
+    f32x16 acc[kStrips] = {((void)s, zero())...};
+    for (int g = 0; g < w.groups; ++g) {
+      const auto add_group = [&](const Strip<F>& strip, f32x16 sum) __attribute__((always_inline)) {
+        prefetch_for_one<F, kStrips>(strip, g);
+        i32x16 dots[Scales::kDots];
+        Codes::dots(strip.codes, g, x.codes + g * step, x.sums[g], dots);
+        return Scales::apply(Scales::load_group(strip.scales, g), dots, x.scales + g * Scales::kInputScales, x.sums[g],
+                             sum);
+      };
+      ((acc[s] = add_group(strips[s], acc[s])), ...);
+    }
+    (store(y + kStripRows * s, acc[s]), ...);
+  };
+  walk(std::make_index_sequence<kStrips>());
 }
 
 // Several tokens: a group is unpacked into registers once, then multiplied with every token of a tile. The tile is
@@ -141,6 +154,7 @@ static void strip_times_tokens(const Strip<F>& strip, int num_groups, const Line
     tokens[t] = token_input<F>(x, first_token + t);
     acc[t] = zero();
   }
+  const std::int64_t step = codes_step(x.tile_vectors);
   const bool is_long = num_tokens > 8;  // fewer rows of codes stay in the first-level cache
   for (std::int64_t g = 0; g < num_groups; ++g) {
     prefetch_far(strip, g);
@@ -149,24 +163,26 @@ static void strip_times_tokens(const Strip<F>& strip, int num_groups, const Line
     const typename Scales::Group group = Scales::load_group(strip.scales, g);
     for (int t = 0; t < num_tokens; ++t) {
       const TokenInput& token = tokens[t];
-      if (is_long) __builtin_prefetch(token.codes + (g + kAheadGroups) * kGroupColumns);
+      if (is_long) __builtin_prefetch(token.codes + (g + kAheadGroups) * step);
       i32x16 dots[Scales::kDots];
-      unpacked_dots<Codes>(quads, token.codes + g * kGroupColumns, token.sums[g], dots);
+      unpacked_dots<Codes>(quads, token.codes + g * step, token.sums[g], dots);
       acc[t] = Scales::apply(group, dots, token.scales + g * Scales::kInputScales, token.sums[g], acc[t]);
     }
   }
   for (int t = 0; t < num_tokens; ++t) store(y.y + (first_token + t) * y.stride + row, acc[t]);
 }
 
-template <class F>
+template <class F, int kStrips>
 static void linear_one(const WeightView& w, const LinearInput& x, const LinearOutput& y, int first_strip,
                        int last_strip) {
   const TokenInput token = token_input<F>(x, 0);
-  for (int s = first_strip; s < last_strip; ++s) {
-    const int row = s * kStripRows;
-    strip_times_token(Strip<F>(w, s), w.groups, token, y.y + row);
-    finish_rows(w, x, y, s, 0);
+  const std::int64_t step = codes_step(x.tile_vectors);
+  int s = first_strip;
+  for (; s + kStrips <= last_strip; s += kStrips) {
+    strips_times_token<F, kStrips>(w, s, token, step, y.y + s * kStripRows);
   }
+  for (; s < last_strip; ++s) strips_times_token<F, 1>(w, s, token, step, y.y + s * kStripRows);
+  for (s = first_strip; s < last_strip; ++s) finish_rows(w, x, y, s, 0);
 }
 
 // Any number of tokens, a tile at a time by `kMultiply`.

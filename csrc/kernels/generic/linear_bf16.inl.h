@@ -30,7 +30,7 @@ static void turn_tokens(const LinearInput& x, int first_token, int num_tokens, i
           pairs[t] = splat_int(0);
           continue;
         }
-        const std::int64_t vector = x.vector_rows ? x.vector_rows[first_token + token] : first_token + token;
+        const std::int64_t vector = vector_of(x, first_token + token);
         pairs[t] = bf16_of_values(x.values + vector * x.values_stride, first_column + column, cols);
       }
       transpose(pairs);

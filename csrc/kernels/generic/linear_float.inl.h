@@ -64,7 +64,7 @@ static inline void float_strip(const WeightView& w, int row, int num_rows, const
   const float* values[kTokens];
   float* out[kTokens];
   for (int t = 0; t < kTokens; ++t) {
-    const std::int64_t vector = x.vector_rows ? x.vector_rows[token + t] : token + t;
+    const std::int64_t vector = vector_of(x, token + t);
     values[t] = x.values + vector * x.values_stride;
     out[t] = y.y + (token + t) * y.stride + row;
   }

@@ -7,7 +7,7 @@ constexpr int kPairsAtOnce = 2;
 // The dots of one group with kPairs pairs of tokens: dots[token][run].
 template <int kDots, int kPairs>
 static inline void dots_of_pairs(const RowPairs (&rows)[8], const TokenInput* tokens, std::int64_t g,
-                                 i32x16 (&dots)[2 * kPairs][kDots]) {
+                                 std::int64_t step_bytes, i32x16 (&dots)[2 * kPairs][kDots]) {
   constexpr int kSteps = 8 / kDots;
   EDGERT_UNROLL
   for (int d = 0; d < kDots; ++d) {
@@ -18,7 +18,7 @@ static inline void dots_of_pairs(const RowPairs (&rows)[8], const TokenInput* to
     for (int step = d * kSteps; step < (d + 1) * kSteps; ++step) {
       EDGERT_UNROLL
       for (int p = 0; p < kPairs; ++p) {
-        const std::int64_t column = g * kGroupColumns + 8 * step;
+        const std::int64_t column = g * step_bytes + 8 * step;
         sums[p] = pair_dot(sums[p], rows[step],
                            load_token_pair(tokens[2 * p].codes + column, tokens[2 * p + 1].codes + column));
       }
@@ -33,10 +33,10 @@ static inline void dots_of_pairs(const RowPairs (&rows)[8], const TokenInput* to
 
 template <class F, int kPairs>
 static inline void multiply_pairs(const RowPairs (&rows)[8], const typename F::Scales::Group& group,
-                                  const TokenInput* tokens, std::int64_t g, f32x16* acc) {
+                                  const TokenInput* tokens, std::int64_t g, std::int64_t step_bytes, f32x16* acc) {
   using Scales = typename F::Scales;
   i32x16 dots[2 * kPairs][Scales::kDots];
-  dots_of_pairs<Scales::kDots, kPairs>(rows, tokens, g, dots);
+  dots_of_pairs<Scales::kDots, kPairs>(rows, tokens, g, step_bytes, dots);
   EDGERT_UNROLL
   for (int t = 0; t < 2 * kPairs; ++t) {
     acc[t] = Scales::apply(group, dots[t], tokens[t].scales + g * Scales::kInputScales, tokens[t].sums[g], acc[t]);
@@ -52,6 +52,7 @@ static void strip_times_pairs(const Strip<F>& strip, int num_groups, const Linea
   TokenInput tokens[kTileTokens];
   f32x16 acc[kTileTokens];
   const int num_pairs = (num_tokens + 1) / 2;
+  const std::int64_t step = codes_step(x.tile_vectors);
   for (int t = 0; t < 2 * num_pairs; ++t) {
     tokens[t] = token_input<F>(x, first_token + (t < num_tokens ? t : num_tokens - 1));
     acc[t] = zero();
@@ -66,9 +67,9 @@ static void strip_times_pairs(const Strip<F>& strip, int num_groups, const Linea
     const typename F::Scales::Group group = F::Scales::load_group(strip.scales, g);
     int pair = 0;
     for (; pair + kPairsAtOnce <= num_pairs; pair += kPairsAtOnce) {
-      multiply_pairs<F, kPairsAtOnce>(rows, group, tokens + 2 * pair, g, acc + 2 * pair);
+      multiply_pairs<F, kPairsAtOnce>(rows, group, tokens + 2 * pair, g, step, acc + 2 * pair);
     }
-    for (; pair < num_pairs; ++pair) multiply_pairs<F, 1>(rows, group, tokens + 2 * pair, g, acc + 2 * pair);
+    for (; pair < num_pairs; ++pair) multiply_pairs<F, 1>(rows, group, tokens + 2 * pair, g, step, acc + 2 * pair);
   }
   for (int t = 0; t < num_tokens; ++t) store(y.y + (first_token + t) * y.stride + row, acc[t]);
 }

@@ -160,9 +160,9 @@ struct TileFolding<Codes, SuperScales<kRuns, kOffset>> {
 template <class F>
 using FoldingOf = TileFolding<typename F::Codes, typename F::Scales>;
 
-constexpr int kTokensOfTile = 16;
+constexpr int kTokensOfTile = kTileVectors;
 
-// Some groups of a strip, folded: 16 KB, which stay in the first-level cache while every tile of tokens passes.
+// Some groups of a strip, folded: 16 KB, which stay in the first-level cache. Group g is at g % kGroups.
 template <class Folding>
 struct TilePanels {
   static constexpr int kGroups = 16 / Folding::kPanels;
@@ -171,44 +171,23 @@ struct TilePanels {
 };
 
 template <class F>
-static inline void fold_groups(const Strip<F>& strip, int first, int count, TilePanels<FoldingOf<F>>& panels) {
+[[gnu::always_inline]] static inline void fold_group(const Strip<F>& strip, int g, TilePanels<FoldingOf<F>>& panels) {
   using Codes = typename F::Codes;
-  for (int i = 0; i < count; ++i) {
-    const int g = first + i;
-    prefetch_far(strip, g);
-    Bytes codes[16];
-    Codes::unpack(strip.codes, g, codes);
-    if constexpr (Codes::kIsSigned) {
-      EDGERT_UNROLL
-      for (Bytes& quad : codes) quad = plain_bytes(quad);
-    }
-    panels.groups[i] = FoldingOf<F>::fold(F::Scales::load_group(strip.scales, g), codes, panels.bytes[i]);
+  const int i = g % TilePanels<FoldingOf<F>>::kGroups;
+  Bytes codes[16];
+  Codes::unpack(strip.codes, g, codes);
+  if constexpr (Codes::kIsSigned) {
+    EDGERT_UNROLL
+    for (Bytes& quad : codes) quad = plain_bytes(quad);
   }
+  panels.groups[i] = FoldingOf<F>::fold(F::Scales::load_group(strip.scales, g), codes, panels.bytes[i]);
 }
 
-// The dots of one group with the tokens of a tile, in tiles 0 to kProducts - 1. Activations: `stride` apart.
-template <class Folding, int kProducts, int kProduct = 0>
-static inline void multiply_tiles(const std::uint8_t* panels, const std::int8_t* x, std::int64_t stride) {
-  constexpr int kRun = kProduct % Folding::kDots, kColumns = 64 / Folding::kDots;
-  constexpr int kA = 4 + kRun % 2, kB = 6 + kProduct % 2;
-  static_assert(kProducts <= 4 && (Folding::kPanels == 1 || Folding::kDots == 1));
-  if constexpr (kProduct < Folding::kDots) tile_load<kA>(x + kColumns * kRun, stride);
-  tile_load<kB>(reinterpret_cast<const std::int8_t*>(panels) + 64 * 16 / Folding::kDots * kProduct, 64);
-  tile_zero<kProduct>();
-  tile_dot<kProduct, kA, kB, Folding::kIsSigned>();
-  if constexpr (kProduct + 1 < kProducts) multiply_tiles<Folding, kProducts, kProduct + 1>(panels, x, stride);
-}
-template <int kProducts, int kProduct = 0>
-static inline void store_tiles(std::int32_t (&dots)[kProducts][256]) {
-  tile_store<kProduct>(dots[kProduct]);
-  if constexpr (kProduct + 1 < kProducts) store_tiles<kProducts, kProduct + 1>(dots);
-}
-
-// Up to 16 tokens and their activations of the groups of a panel.
+// Tiles of up to 16 tokens, with their activations of the groups of a panel.
 struct TileInput {
-  const std::int8_t* codes;  // of the first token and the first group
-  std::int64_t stride;       // between tokens
-  TokenInput tokens[kTokensOfTile];
+  const std::int8_t* codes;          // of the first token and the first group
+  std::int64_t stride, step, shift;  // between tokens, between groups, between tiles
+  const TokenInput* tokens;          // kTokensOfTile for each tile
 };
 
 // The float lines of one token of a tile for one group.
@@ -222,66 +201,154 @@ template <class F, int kProducts>
   return FoldingOf<F>::apply(group, products, token.scales + g * F::Scales::kInputScales, token.sums[g], acc);
 }
 
-// Adds the products with `num_groups` groups to sums_of_rows[token][row]. kIsWhole: the tile has all its 16 tokens, and
-// their sums stay in registers. The matrix unit works ahead of the float lines, so that neither waits for the other.
-template <class F, bool kIsWhole>
-static inline void tile_times_panels(const TilePanels<FoldingOf<F>>& panels, int first_group, int num_groups,
-                                     const TileInput& x, int num_tokens, float* sums_of_rows) {
-  using Folding = FoldingOf<F>;
-  constexpr int kProducts = Folding::kPanels * Folding::kDots;
-  constexpr int kAhead = kProducts == 1 ? 2 : 1, kSlots = 2 * kAhead;
-  alignas(64) std::int32_t dots[kSlots][kProducts][256];
-  f32x16 acc[kTokensOfTile];
-  EDGERT_UNROLL
-  for (int t = 0; t < kTokensOfTile; ++t) acc[t] = load(sums_of_rows + 16 * t);
-  const auto multiply = [&](int i) {
-    multiply_tiles<Folding, kProducts>(panels.bytes[i], x.codes + 64 * i, x.stride);
-    store_tiles(dots[i % kSlots]);
-  };
-  for (int i = 0; i < kAhead && i < num_groups; ++i) multiply(i);
-  for (int i = 0; i < num_groups; ++i) {
-    if (i + kAhead < num_groups) multiply(i + kAhead);
-    const typename Folding::Group group = panels.groups[i];
-    const auto& products = dots[i % kSlots];
-    const std::int64_t g = first_group + i;
-    if constexpr (kIsWhole) {
-      EDGERT_UNROLL
-      for (int t = 0; t < kTokensOfTile; ++t) acc[t] = apply_token<F>(group, products, t, g, x.tokens[t], acc[t]);
-    } else {
-      for (int t = 0; t < num_tokens; ++t) acc[t] = apply_token<F>(group, products, t, g, x.tokens[t], acc[t]);
+// The matrix unit works product by product, a few ahead of the float lines: while group i is added, a product of i + 1
+// is stored, one of i + 2 multiplied and one of i + 3 loaded, be they of the next tile, so that no instruction waits
+// for the one before it. Products take the tiles 0 to 3 in turn for their sums, and two tiles each for activations and
+// panels.
+template <class Folding>
+class TileProducts {
+ public:
+  static constexpr int kOfGroup = Folding::kPanels * Folding::kDots;
+  static constexpr int kSlots = kOfGroup == 1 ? 4 : 2;  // groups whose dots are kept
+  static_assert(4 % kOfGroup == 0 && (Folding::kPanels == 1 || Folding::kDots == 1));
+
+  TileProducts(const TilePanels<Folding>& panels, int first_group, int num_groups, const TileInput& x, int num_tiles)
+      : panels_(panels), first_group_(first_group), num_groups_(num_groups), num_tiles_(num_tiles), x_(x) {}
+
+  // Begins with the first group of a tile; after step(i) product i + 1 is stored. i % 4 == kTile
+  [[gnu::always_inline]] inline void start(int tile) {
+    tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
+    tile_ = tile;
+    group_ = 0;
+    load<0>();
+    multiply<0>();
+    load<1>();
+    multiply<1>();
+    store<0>(0);
+    load<2>();
+  }
+  template <int kTile>
+  [[gnu::always_inline]] inline void step(int i) {
+    load<(kTile + 3) % 4>();
+    multiply<(kTile + 2) % 4>();
+    store<(kTile + 1) % 4>(i + 1);
+  }
+  const std::int32_t (&dots(int group) const)[kOfGroup][256] { return dots_[group % kSlots]; }
+
+ private:
+  template <int kTile>
+  static constexpr int kA =
+      4 + (Folding::kPanels == 2 ? kTile / 2 : kTile) % 2;  // both panels of a group have the same
+  template <int kTile>
+  static constexpr int kB = 6 + kTile % 2;
+
+  // The next product; behind the last tile that of the one before, for nothing.
+  template <int kTile>
+  [[gnu::always_inline]] inline void load() {
+    constexpr int kProduct = kTile % kOfGroup, kColumns = 64 / Folding::kDots;
+    if constexpr (kProduct < Folding::kDots) {
+      tile_load<kA<kTile>>(x_.codes + x_.shift * tile_ + x_.step * group_ + kColumns * kProduct, x_.stride);
+    }
+    const std::uint8_t* panel = panels_.bytes[(first_group_ + group_) % TilePanels<Folding>::kGroups];
+    tile_load<kB<kTile>>(reinterpret_cast<const std::int8_t*>(panel) + 16 * kColumns * kProduct, 64);
+    if constexpr (kProduct == kOfGroup - 1) {
+      if (++group_ == num_groups_) {
+        group_ = 0;
+        if (tile_ + 1 < num_tiles_) ++tile_;
+      }
     }
   }
-  EDGERT_UNROLL
-  for (int t = 0; t < kTokensOfTile; ++t) store(sums_of_rows + 16 * t, acc[t]);
-}
+  template <int kTile>
+  [[gnu::always_inline]] static inline void multiply() {
+    tile_dot<kTile, kA<kTile>, kB<kTile>, Folding::kIsSigned>();
+  }
+  template <int kTile>
+  [[gnu::always_inline]] inline void store(int i) {
+    tile_store<kTile>(dots_[i / kOfGroup % kSlots][kTile % kOfGroup]);
+    tile_zero<kTile>();
+  }
 
-// Copies of the activations of a tile whose tokens are not evenly spaced (experts take what the router gives them). The
-// rows are an odd number of lines apart, so that they do not compete for the same places of a cache.
-struct GatheredTokens {
-  static constexpr std::int64_t kStride = 1024 + 64;
-  alignas(64) std::int8_t codes[kTokensOfTile * kStride];
+  alignas(64) std::int32_t dots_[kSlots][kOfGroup][256];
+  const TilePanels<Folding>& panels_;
+  const int first_group_, num_groups_, num_tiles_;
+  const TileInput x_;
+  int tile_ = 0, group_ = 0;  // of the next product that is loaded
 };
 
-template <class F>
-static inline TileInput tile_input(const LinearInput& x, int first_token, int num_tokens, int first_group,
-                                   int num_groups, GatheredTokens& gathered) {
-  TileInput tile;
-  const std::int64_t offset = std::int64_t{first_group} * kGroupColumns;
-  for (int t = 0; t < num_tokens; ++t) tile.tokens[t] = token_input<F>(x, first_token + t);
-  tile.codes = tile.tokens[0].codes + offset;
-  tile.stride = num_tokens > 1 ? tile.tokens[1].codes - tile.tokens[0].codes : 64;
-  bool is_even = true;
-  for (int t = 2; t < num_tokens; ++t) {
-    is_even &= tile.tokens[t].codes - tile.tokens[t - 1].codes == tile.stride;
+// The sums of 16 rows for each token of a tile, in registers.
+template <class F, int kTokens>
+struct TileSums {
+  f32x16 v[kTokens];
+
+  template <int kProducts, std::size_t... t>
+  [[gnu::always_inline]] inline void add(const typename FoldingOf<F>::Group& group,
+                                         const std::int32_t (&dots)[kProducts][256], std::int64_t g,
+                                         const TokenInput* tokens, std::index_sequence<t...>) {
+    ((v[t] = apply_token<F>(group, dots, static_cast<int>(t), g, tokens[t], v[t])), ...);
   }
-  if (is_even) return tile;
+};
+
+// Groups that are folded ahead of the one that is added, where they are not folded before.
+constexpr int kFoldedAhead = 5;
+
+// Adds the products of tiles with groups to sums_of_rows[token][row]. kFolds: there is one tile, and its groups are
+// folded on the way. Else they are in the panels; while the first tile is added, those far behind them are asked for,
+// so that memory has work all the time.
+template <class F, int kTokens, bool kFolds>
+static inline void tiles_times_panels(const Strip<F>& strip, TilePanels<FoldingOf<F>>& panels, int first_group,
+                                      int num_groups, const TileInput& x, int num_tiles, float* sums_of_rows) {
+  using Products = TileProducts<FoldingOf<F>>;
+  constexpr int kOfGroup = Products::kOfGroup, kGroups = TilePanels<FoldingOf<F>>::kGroups;
+  const int num_products = num_groups * kOfGroup;
+  if constexpr (kFolds) {
+    static_assert(kFoldedAhead < kGroups);
+    for (int i = 0; i < kFoldedAhead && i < num_groups; ++i) fold_group(strip, first_group + i, panels);
+  }
+  Products products(panels, first_group, num_groups, x, num_tiles);
+  for (int tile = 0; tile < num_tiles; ++tile) {
+    float* const of_tile = sums_of_rows + kStripRows * kTokensOfTile * tile;
+    const TokenInput* const tokens = x.tokens + kTokensOfTile * tile;
+    if (tile == 0 || num_products % 4 != 0) products.start(tile);
+    TileSums<F, kTokens> sums;
+    EDGERT_UNROLL
+    for (int t = 0; t < kTokens; ++t) sums.v[t] = load(of_tile + kStripRows * t);
+    const auto step = [&]<int kTile>(int i) __attribute__((always_inline)) {
+      products.template step<kTile>(i);
+      if constexpr (kTile % kOfGroup == kOfGroup - 1) {
+        const int group = i / kOfGroup, g = first_group + group;
+        if (kFolds || tile == 0) prefetch_far(strip, g);
+        if (kFolds && group + kFoldedAhead < num_groups) fold_group(strip, g + kFoldedAhead, panels);
+        sums.add(panels.groups[g % kGroups], products.dots(group), g, tokens, std::make_index_sequence<kTokens>());
+      }
+      return i + 1 < num_products;
+    };
+    for (int i = 0;; i += 4) {
+      if (!step.template operator()<0>(i) || !step.template operator()<1>(i + 1)) break;
+      if (!step.template operator()<2>(i + 2) || !step.template operator()<3>(i + 3)) break;
+    }
+    EDGERT_UNROLL
+    for (int t = 0; t < kTokens; ++t) store(of_tile + kStripRows * t, sums.v[t]);
+  }
+}
+
+// Activations of a tile whose tokens are not neighbours (experts take what the router gives them), copied together.
+struct GatheredTokens {
+  alignas(64) std::int8_t codes[16][kTokensOfTile][kGroupColumns];
+};
+
+// Whether every 16 tokens from the first one on are a tile as they lie; what is behind the last one may be read.
+static inline bool is_tiled(const LinearInput& x) {
+  return x.tile_vectors == kTokensOfTile && !x.vector_rows && x.first_vector % kTokensOfTile == 0;
+}
+
+// Copies the groups of a panel.
+static inline TileInput gather_tile(const TokenInput* tokens, int num_tokens, std::int64_t step, int first_group,
+                                    int num_groups, GatheredTokens& gathered) {
   for (int t = 0; t < num_tokens; ++t) {
-    __builtin_memcpy(gathered.codes + t * GatheredTokens::kStride, tile.tokens[t].codes + offset,
-                     static_cast<std::size_t>(num_groups) * kGroupColumns);
+    const std::int8_t* codes = tokens[t].codes + first_group * step;
+    for (int i = 0; i < num_groups; ++i) __builtin_memcpy(gathered.codes[i][t], codes + i * step, kGroupColumns);
   }
-  tile.codes = gathered.codes;
-  tile.stride = GatheredTokens::kStride;
-  return tile;
+  return {gathered.codes[0][0], kGroupColumns, sizeof(gathered.codes[0]), 0, tokens};
 }
 
 // Tokens of a block: so many that folding a strip is cheap beside them, and so few that their activations stay in the
@@ -297,41 +364,76 @@ static inline int tokens_per_block(int tokens, std::int64_t cols) {
   return ((tokens + blocks - 1) / blocks + kTokensOfTile - 1) / kTokensOfTile * kTokensOfTile;
 }
 
-// The last tile of a block begins early enough to be a whole one: what it shares with the one before gets the same bits
-// again. Only a block below 16 tokens has a tile of fewer.
+// Rows that the tiles of a block have. Where tokens do not lie in tiles, the last one begins early enough to be a whole
+// one: what it shares with the one before gets the same bits again.
+static inline int tokens_of_tile(const LinearInput& x, int num_tokens) {
+  return num_tokens < kTokensOfTile && !is_tiled(x) ? num_tokens : kTokensOfTile;
+}
+
 template <class F>
 static void strip_times_block(const WeightView& w, int strip_index, const LinearInput& x, int first_token,
                               int num_tokens, const LinearOutput& y) {
   const Strip<F> strip(w, strip_index);
   const int num_groups = w.groups;
   using Panels = TilePanels<FoldingOf<F>>;
-  const int tile_tokens = num_tokens < kTokensOfTile ? num_tokens : kTokensOfTile;
+  const int tile_tokens = tokens_of_tile(x, num_tokens);
   const int num_tiles = (num_tokens + kTokensOfTile - 1) / kTokensOfTile;
   const auto token_of_tile = [&](int tile) {
-    const int last = num_tokens - tile_tokens;
-    return first_token + (tile * kTokensOfTile < last ? tile * kTokensOfTile : last);
+    const int token = tile * kTokensOfTile, last = num_tokens - tile_tokens;
+    return first_token + (token < last || is_tiled(x) ? token : last);
   };
   Panels panels;
   GatheredTokens gathered;
+  TokenInput tokens[kMaxBlockTokens];
   alignas(64) float sums_of_rows[kMaxBlockTokens * kStripRows];
+  for (int tile = 0; tile < num_tiles; ++tile) {
+    for (int t = 0; t < kTokensOfTile; ++t) {  // of fewer the last one again: what is added for them goes nowhere
+      tokens[kTokensOfTile * tile + t] =
+          token_input<F>(x, token_of_tile(tile) + (t < tile_tokens ? t : tile_tokens - 1));
+    }
+  }
   for (int i = 0; i < num_tiles * kTokensOfTile; ++i) store(sums_of_rows + kStripRows * i, zero());
 
-  for (int first = 0; first < num_groups; first += Panels::kGroups) {
-    const int count = num_groups - first < Panels::kGroups ? num_groups - first : Panels::kGroups;
-    fold_groups<F>(strip, first, count, panels);
-    for (int tile = 0; tile < num_tiles; ++tile) {
-      const TileInput input = tile_input<F>(x, token_of_tile(tile), tile_tokens, first, count, gathered);
-      float* sums = sums_of_rows + kStripRows * kTokensOfTile * tile;
-      if (tile_tokens == kTokensOfTile) {
-        tile_times_panels<F, true>(panels, first, count, input, tile_tokens, sums);
+  const std::int64_t step = codes_step(x.tile_vectors);
+  const bool are_rows = x.tile_vectors == 1 && !x.vector_rows;
+  const auto input_of = [&](int tile, int first_group) {
+    return TileInput{tokens[kTokensOfTile * tile].codes + first_group * step, are_rows ? x.codes_stride : kGroupColumns,
+                     step, kTokensOfTile * x.codes_stride, tokens + kTokensOfTile * tile};
+  };
+  if (num_tiles == 1 && (are_rows || is_tiled(x))) {
+    const auto multiply = [&](auto function) {
+      function(strip, panels, 0, num_groups, input_of(0, 0), 1, sums_of_rows);
+    };
+    if (tile_tokens <= 4) {
+      multiply(tiles_times_panels<F, 4, true>);
+    } else if (tile_tokens <= 8) {
+      multiply(tiles_times_panels<F, 8, true>);
+    } else {
+      multiply(tiles_times_panels<F, kTokensOfTile, true>);
+    }
+  } else {
+    for (int first = 0; first < num_groups; first += Panels::kGroups) {
+      const int count = num_groups - first < Panels::kGroups ? num_groups - first : Panels::kGroups;
+      for (int i = 0; i < count; ++i) fold_group(strip, first + i, panels);
+      const auto multiply = [&](const TileInput& input, int tile, int tiles) {
+        tiles_times_panels<F, kTokensOfTile, false>(strip, panels, first, count, input, tiles,
+                                                    sums_of_rows + kStripRows * kTokensOfTile * tile);
+      };
+      if (is_tiled(x)) {
+        multiply(input_of(0, first), 0, num_tiles);
       } else {
-        tile_times_panels<F, false>(panels, first, count, input, tile_tokens, sums);
+        for (int tile = 0; tile < num_tiles; ++tile) {
+          const TokenInput* const of_tile = tokens + kTokensOfTile * tile;
+          multiply(are_rows ? input_of(tile, first) : gather_tile(of_tile, tile_tokens, step, first, count, gathered),
+                   tile, 1);
+        }
       }
     }
   }
   for (int tile = 0; tile < num_tiles; ++tile) {
-    for (int t = 0; t < tile_tokens; ++t) {
-      const int token = token_of_tile(tile) + t;
+    const int first = token_of_tile(tile), left = first_token + num_tokens - first;
+    for (int t = 0; t < (tile_tokens < left ? tile_tokens : left); ++t) {
+      const int token = first + t;
       store(y.y + token * y.stride + strip_index * kStripRows,
             load(sums_of_rows + kStripRows * (kTokensOfTile * tile + t)));
       finish_rows(w, x, y, strip_index, token);
@@ -347,7 +449,7 @@ static void linear_tiles(const WeightView& w, const LinearInput& x, const Linear
   const int block = tokens_per_block(x.tokens, w.cols);
   for (int first = 0; first < x.tokens; first += block) {
     const int num_tokens = x.tokens - first < block ? x.tokens - first : block;
-    const TileScope scope(num_tokens < kTokensOfTile ? num_tokens : kTokensOfTile, 64 / FoldingOf<F>::kDots);
+    const TileScope scope(tokens_of_tile(x, num_tokens), 64 / FoldingOf<F>::kDots);
     for (int s = first_strip; s < last_strip; ++s) {
       strip_times_block<F>(w, s, x, first, num_tokens, y);
     }

@@ -33,7 +33,7 @@ template <class F, int kStrips>
 static inline void lut_strips(const WeightView& w, const LinearInput& x, int first_strip, float* y) {
   using Scales = typename F::Scales;
   const TokenInput token = token_input<F>(x, 0);
-  const LutTables* tables = x.tables + (x.vector_rows ? x.vector_rows[0] : 0) * x.group_stride;
+  const LutTables* tables = x.tables + vector_of(x, 0) * x.group_stride;
   const std::uint8_t *codes[kStrips], *scales[kStrips][1];
   f32x16 acc[kStrips];
   for (int s = 0; s < kStrips; ++s) {

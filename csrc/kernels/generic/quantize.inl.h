@@ -21,7 +21,8 @@ static inline void quantize_run(const f32x16* x, std::int8_t* codes, float* scal
   }
 }
 
-static void quantize(const float* x, int cols, int scale_columns, std::int8_t* codes, float* scales, GroupSums* sums) {
+static void quantize(const float* x, int cols, int scale_columns, std::int8_t* codes, std::int64_t step, float* scales,
+                     GroupSums* sums) {
   for (int g = 0; g * kGroupColumns < cols; ++g) {
     const float* p = x + g * kGroupColumns;
     const int left = cols - g * kGroupColumns;
@@ -30,7 +31,7 @@ static void quantize(const float* x, int cols, int scale_columns, std::int8_t* c
       const int n = left - 16 * i;
       v[i] = n >= 16 ? load(p + 16 * i) : n > 0 ? load_first(p + 16 * i, n, 0.0f) : zero();
     }
-    std::int8_t* out = codes + g * kGroupColumns;
+    std::int8_t* out = codes + g * step;
     GroupSums& s = sums[g];
     if (scale_columns == 32) {
       quantize_run<2>(v, out, scales + 2 * g, s.of16);

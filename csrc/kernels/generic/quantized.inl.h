@@ -9,10 +9,12 @@
 // The best guess first; what is really the fastest is measured.
 template <class F>
 constexpr LinearKernels quantized_kernels() {
-  constexpr LinearKernel kOne{"dot", linear_one<F>, 1, 1},
+  constexpr LinearKernel kOne{"dot", linear_one<F, 1>, 1, 1},
       kMany{"dot", linear_by_tiles<F, strip_times_tokens<F>>, 2, kAnyTokens};
   if constexpr (requires { &F::Codes::lut_dot; }) {
     return {{{"lut", linear_lut<F>, 1, 1, true}, kOne, kMany}};
+  } else if constexpr (kWideStrips<F> > 1) {
+    return {{kOne, kMany, {"dot_wide", linear_one<F, kWideStrips<F>>, 1, 1}}};
   } else {
     return {{kOne, kMany}};
   }

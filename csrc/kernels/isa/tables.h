@@ -1,5 +1,7 @@
 // The one symbol that each isa/<isa>.cpp exports, and the only headers that it includes outside its namespace.
 #pragma once
+#include <utility>
+
 #include "base/compiler.h"
 #include "base/float16.h"
 #include "base/math.h"
