@@ -57,10 +57,13 @@ static inline std::int32_t activation_sum(const GroupSums& sums, int d) {
   if constexpr (kDots == 4) return sums.of16[d];
 }
 
+// What follows is always inline: gcc calls it in a format or two of each build, and sixteen registers go over the
+// stack.
+
 // Sum of kQuads vectors of codes times their quads, widened as often as kDotCapacity asks. Two sums at a time hide the
 // latency of the dot.
 template <int kMaxCode, int kQuads>
-static inline i32x16 dot_quads(const Bytes* quads, const std::int8_t* x) {
+[[gnu::always_inline]] static inline i32x16 dot_quads(const Bytes* quads, const std::int8_t* x) {
   constexpr int kSafe = kDotCapacity / kMaxCode < kQuads / 2 ? kDotCapacity / kMaxCode : kQuads / 2;
   static_assert(kSafe >= 1 && kQuads % (2 * kSafe) == 0);
   i32x16 total = splat_int(0);
@@ -82,7 +85,8 @@ static inline i32x16 dot_quads(const Bytes* quads, const std::int8_t* x) {
 }
 
 template <int kQuads>
-static inline i32x16 signed_dot_quads(const Bytes* quads, const std::int8_t* x, std::int32_t activation_sum) {
+[[gnu::always_inline]] static inline i32x16 signed_dot_quads(const Bytes* quads, const std::int8_t* x,
+                                                             std::int32_t activation_sum) {
   i32x16 a = signed_start(activation_sum), b = splat_int(0);
   EDGERT_UNROLL
   for (int q = 0; q < kQuads; q += 2) {
@@ -94,8 +98,8 @@ static inline i32x16 signed_dot_quads(const Bytes* quads, const std::int8_t* x, 
 
 // All dots of a group that was unpacked, with one token.
 template <class Codes, int kDots>
-static inline void unpacked_dots(const Bytes (&quads)[16], const std::int8_t* x, const GroupSums& sums,
-                                 i32x16 (&out)[kDots]) {
+[[gnu::always_inline]] static inline void unpacked_dots(const Bytes (&quads)[16], const std::int8_t* x,
+                                                        const GroupSums& sums, i32x16 (&out)[kDots]) {
   constexpr int kQuads = 16 / kDots;
   EDGERT_UNROLL
   for (int d = 0; d < kDots; ++d) {
