@@ -26,11 +26,11 @@ struct LutTables {
   std::uint8_t high[256];
 };
 
-// Codes of few vectors lie vector by vector, those of many in tiles of 16 vectors: the groups of 64 columns one after
-// the other, in each group the codes of its vectors. So a matrix unit reads one run of bytes, and so do its
-// prefetchers.
+// The codes of one vector lie as they are, those of several in tiles of 16 vectors: the groups of 64 columns one after
+// the other, in each group the codes of its vectors. So whoever multiplies a group with them reads one run of bytes,
+// which the hardware follows.
 inline constexpr std::int32_t kTileVectors = 16;
-inline std::int32_t tile_vectors(std::int32_t tokens) { return tokens < kTileVectors ? 1 : kTileVectors; }
+inline std::int32_t tile_vectors(std::int32_t tokens) { return tokens < 2 ? 1 : kTileVectors; }
 // Where the codes of a vector begin, in vectors of `stride` columns; those of group g follow at g * codes_step.
 inline std::int64_t codes_offset(std::int64_t vector, std::int32_t tile_vectors, std::int64_t stride) {
   const std::int64_t in_tile = vector % tile_vectors;

@@ -141,7 +141,6 @@ static inline void strips_times_token(const WeightView& w, int first_strip, cons
 // Several tokens: a group is unpacked into registers once, then multiplied with every token of a tile. The tile is
 // long enough to make the unpacking cheap, and short enough for the second-level cache.
 constexpr int kTileTokens = 64;
-constexpr int kAheadGroups = 4;  // the rows of a tile are too many for the hardware to follow
 
 template <class F>
 static void strip_times_tokens(const Strip<F>& strip, int num_groups, const LinearInput& x, int first_token,
@@ -155,8 +154,6 @@ static void strip_times_tokens(const Strip<F>& strip, int num_groups, const Line
     acc[t] = zero();
   }
   const std::int64_t step = codes_step(x.tile_vectors);
-  // Fewer rows of codes stay in the first-level cache, and tiles of them are runs of bytes.
-  const bool is_scattered = num_tokens > 8 && x.tile_vectors == 1;
   for (std::int64_t g = 0; g < num_groups; ++g) {
     prefetch_far(strip, g);
     Bytes quads[16];
@@ -164,7 +161,6 @@ static void strip_times_tokens(const Strip<F>& strip, int num_groups, const Line
     const typename Scales::Group group = Scales::load_group(strip.scales, g);
     for (int t = 0; t < num_tokens; ++t) {
       const TokenInput& token = tokens[t];
-      if (is_scattered) __builtin_prefetch(token.codes + (g + kAheadGroups) * step);
       i32x16 dots[Scales::kDots];
       unpacked_dots<Codes>(quads, token.codes + g * step, token.sums[g], dots);
       acc[t] = Scales::apply(group, dots, token.scales + g * Scales::kInputScales, token.sums[g], acc[t]);

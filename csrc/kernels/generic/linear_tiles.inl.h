@@ -161,6 +161,7 @@ template <class F>
 using FoldingOf = TileFolding<typename F::Codes, typename F::Scales>;
 
 constexpr int kTokensOfTile = kTileVectors;
+constexpr std::int64_t kTileStep = kTokensOfTile * kGroupColumns;
 
 // Some groups of a strip, folded: 16 KB, which stay in the first-level cache. Group g is at g % kGroups.
 template <class Folding>
@@ -185,9 +186,9 @@ template <class F>
 
 // Tiles of up to 16 tokens, with their activations of the groups of a panel.
 struct TileInput {
-  const std::int8_t* codes;          // of the first token and the first group
-  std::int64_t stride, step, shift;  // between tokens, between groups, between tiles
-  const TokenInput* tokens;          // kTokensOfTile for each tile
+  const std::int8_t* codes;  // of the first token and the first group; groups are kTileStep apart
+  std::int64_t shift;        // between tiles
+  const TokenInput* tokens;  // kTokensOfTile for each tile
 };
 
 // The float lines of one token of a tile for one group.
@@ -247,7 +248,7 @@ class TileProducts {
   [[gnu::always_inline]] inline void load() {
     constexpr int kProduct = kTile % kOfGroup, kColumns = 64 / Folding::kDots;
     if constexpr (kProduct < Folding::kDots) {
-      tile_load<kA<kTile>>(x_.codes + x_.shift * tile_ + x_.step * group_ + kColumns * kProduct, x_.stride);
+      tile_load<kA<kTile>>(x_.codes + x_.shift * tile_ + kTileStep * group_ + kColumns * kProduct, kGroupColumns);
     }
     const std::uint8_t* panel = panels_.bytes[(first_group_ + group_) % TilePanels<Folding>::kGroups];
     tile_load<kB<kTile>>(reinterpret_cast<const std::int8_t*>(panel) + 16 * kColumns * kProduct, 64);
@@ -348,7 +349,7 @@ static inline TileInput gather_tile(const TokenInput* tokens, int num_tokens, st
     const std::int8_t* codes = tokens[t].codes + first_group * step;
     for (int i = 0; i < num_groups; ++i) __builtin_memcpy(gathered.codes[i][t], codes + i * step, kGroupColumns);
   }
-  return {gathered.codes[0][0], kGroupColumns, sizeof(gathered.codes[0]), 0, tokens};
+  return {gathered.codes[0][0], 0, tokens};
 }
 
 // Tokens of a block: so many that folding a strip is cheap beside them, and so few that their activations stay in the
@@ -394,13 +395,11 @@ static void strip_times_block(const WeightView& w, int strip_index, const Linear
   }
   for (int i = 0; i < num_tiles * kTokensOfTile; ++i) store(sums_of_rows + kStripRows * i, zero());
 
-  const std::int64_t step = codes_step(x.tile_vectors);
-  const bool are_rows = x.tile_vectors == 1 && !x.vector_rows;
   const auto input_of = [&](int tile, int first_group) {
-    return TileInput{tokens[kTokensOfTile * tile].codes + first_group * step, are_rows ? x.codes_stride : kGroupColumns,
-                     step, kTokensOfTile * x.codes_stride, tokens + kTokensOfTile * tile};
+    return TileInput{tokens[kTokensOfTile * tile].codes + first_group * kTileStep, kTokensOfTile * x.codes_stride,
+                     tokens + kTokensOfTile * tile};
   };
-  if (num_tiles == 1 && (are_rows || is_tiled(x))) {
+  if (num_tiles == 1 && is_tiled(x)) {
     const auto multiply = [&](auto function) {
       function(strip, panels, 0, num_groups, input_of(0, 0), 1, sums_of_rows);
     };
@@ -424,8 +423,7 @@ static void strip_times_block(const WeightView& w, int strip_index, const Linear
       } else {
         for (int tile = 0; tile < num_tiles; ++tile) {
           const TokenInput* const of_tile = tokens + kTokensOfTile * tile;
-          multiply(are_rows ? input_of(tile, first) : gather_tile(of_tile, tile_tokens, step, first, count, gathered),
-                   tile, 1);
+          multiply(gather_tile(of_tile, tile_tokens, codes_step(x.tile_vectors), first, count, gathered), tile, 1);
         }
       }
     }
