@@ -25,8 +25,8 @@ value from each line. A wrong value is an error that names the variable.
 
 `EDGERT_ISA` caps the instruction set (`scalar`, `avx2`, `avx512`, ...). `EDGERT_KERNEL` forces one family of kernels
 (`dot`, `avx2/dot`, ...; a wrong name is answered with the list); a product that the family cannot do takes its first
-kernel. Neither changes a bit of an answer, but for `EDGERT_KERNEL=tile_bf16` (AMX), which rounds float weights and
-their inputs to bfloat16.
+kernel. Neither changes a bit of an answer, but for two kernels that are lossy and never chosen by themselves:
+`EDGERT_KERNEL=tile_bf16` (AMX) rounds float weights and their inputs to bfloat16, `EDGERT_KERNEL=lut8` sums of p1.
 
 ## Exit codes
 

@@ -27,16 +27,24 @@ struct QuadBits {
     out[0] = dot_quads<kMaxCode, 16>(quads, x);
   }
 
-  // The sum of the activations whose bit is set, for 64 columns.
+  // The sum of the activations whose bit is set, for 64 columns. Rounded: within 56 of it, half of the 16 remainders of
+  // up to 7 that the eighths leave out.
+  template <bool kRounded>
   static inline i32x16 lut_dot(const std::uint8_t* part, std::int64_t g, const LutTables* tables) {
     LutSum sum = no_lut_sum();
     EDGERT_UNROLL
     for (int z = 0; z < 2; ++z) {
-      const Bytes v = load_bytes(part + 128 * g + 64 * z);
-      sum = add_lookups(sum, tables[g].low + 128 * z, tables[g].high + 128 * z, take<0, 0x0f>(v));
-      sum = add_lookups(sum, tables[g].low + 128 * z + 64, tables[g].high + 128 * z + 64, take<4, 0x0f>(v));
+      const Bytes v = load_bytes(part + 128 * g + 64 * z), first = take<0, 0x0f>(v), second = take<4, 0x0f>(v);
+      if constexpr (kRounded) {
+        const std::uint8_t* eighths = tables[g].eighths + 128 * z;
+        sum = add_rows(sum, add_bytes(lookup_lanes(eighths, first), lookup_lanes(eighths + 64, second)));
+      } else {
+        sum = add_lookups(sum, tables[g].low + 128 * z, tables[g].high + 128 * z, first);
+        sum = add_lookups(sum, tables[g].low + 128 * z + 64, tables[g].high + 128 * z + 64, second);
+      }
     }
-    return sum_lut(sum);
+    if constexpr (!kRounded) return sum_lut(sum);
+    return add(shift_left<3>(sum_lut(sum)), splat_int(56 - 8 * 64 * 16));
   }
 
   static inline int get(const std::uint8_t* const parts[], std::int64_t g, int lane, int column) {

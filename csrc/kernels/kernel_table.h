@@ -20,10 +20,12 @@ struct GroupSums {
 };
 
 // Of each quad of a group of 64 activations the 16 sums that four bits choose: entry i of quad q is the sum of the
-// codes whose bit is set in i, its low byte in low[16 q + i], the rest in high[16 q + i].
+// codes whose bit is set in i, its low byte in low[16 q + i], the rest in high[16 q + i]. eighths: floor(sum / 8) + 64,
+// from 0 to 127, for the kernel that rounds.
 struct LutTables {
   alignas(64) std::uint8_t low[256];
   std::uint8_t high[256];
+  std::uint8_t eighths[256];
 };
 
 // The codes of one vector lie as they are, those of several in tiles of 16 vectors: the groups of 64 columns one after
@@ -71,8 +73,8 @@ using LinearFunction = void (*)(const WeightView& w, const LinearInput& x, const
 // One way to multiply. All kernels of a format give the same bits unless they say is_rounded; which is the fastest
 // depends on the machine, the shape and the number of tokens.
 struct LinearKernel {
-  // Of the family: "dot" (integer dots), "dot_wide" (several strips at a time), "lut" (tables of activations), "tile"
-  // (matrix units), "float", "tile_bf16" (matrix units in bfloat16); null: the end of a list.
+  // Of the family: "dot" (integer dots), "dot_wide" (several strips at a time), "lut" (tables of activations), "lut8"
+  // (of 8 bits), "tile" (matrix units), "float", "tile_bf16" (matrix units in bfloat16); null: the end of a list.
   const char* name = nullptr;
   LinearFunction run = nullptr;
   std::int32_t min_tokens = 1, max_tokens = 1;  // for how many tokens it is written
@@ -83,11 +85,14 @@ inline constexpr int kMaxLinearKernels = 8;
 inline constexpr std::int32_t kAnyTokens = 0x7fffffff;
 using LinearKernels = std::array<LinearKernel, kMaxLinearKernels>;  // the best guess first
 
-// Whether a kernel that gives everyone's bits may be given this input.
-inline bool takes(const LinearKernel& kernel, const LinearInput& x) {
-  return kernel.name && !kernel.is_rounded && kernel.min_tokens <= x.tokens && x.tokens <= kernel.max_tokens &&
+// Whether a kernel is written for this input.
+inline bool fits(const LinearKernel& kernel, const LinearInput& x) {
+  return kernel.name && kernel.min_tokens <= x.tokens && x.tokens <= kernel.max_tokens &&
          (x.tables || !kernel.needs_tables);
 }
+
+// And gives everyone's bits.
+inline bool takes(const LinearKernel& kernel, const LinearInput& x) { return !kernel.is_rounded && fits(kernel, x); }
 
 // The first kernel of a list that takes the input. REQUIRES: there is one.
 inline LinearFunction linear_function(const LinearKernels& kernels, const LinearInput& x) {

@@ -1,6 +1,7 @@
 // Products through tables of activations (LUT-GEMM, T-MAC): of each quad of activations the 16 sums that four bits can
 // choose. The bits of a row are the index; no product is computed. Low and high bytes of the 16-bit sums are two
-// tables, so nothing is lost. Built once for an input vector, for all matrices that read it.
+// tables, so nothing is lost. Built once for an input vector, for all matrices that read it. With `kRounded` one table
+// of eighths is read instead, which is faster and not exact (docs/numerics.md).
 
 // bits[c][i]: all ones where index i has bit c.
 alignas(64) constexpr std::int32_t kIndexBits[4][16] = {
@@ -20,6 +21,8 @@ alignas(64) constexpr std::int32_t kIndexBits[4][16] = {
       const i32x16 sums = add(first, add(and_int(bits[2], x[2]), and_int(bits[3], x[3])));
       store_low_bytes(reinterpret_cast<std::int8_t*>(tables[g].low) + 16 * q, sums);
       store_low_bytes(reinterpret_cast<std::int8_t*>(tables[g].high) + 16 * q, shift_right<8>(sums));
+      store_low_bytes(reinterpret_cast<std::int8_t*>(tables[g].eighths) + 16 * q,
+                      add(shift_right<3>(sums), splat_int(64)));
     }
   }
 }
@@ -29,7 +32,7 @@ alignas(64) constexpr std::int32_t kIndexBits[4][16] = {
 constexpr int kLutAheadGroups = 64;
 
 // kStrips strips at a time share the loads of the tables.
-template <class F, int kStrips>
+template <class F, int kStrips, bool kRounded>
 static inline void lut_strips(const WeightView& w, const LinearInput& x, int first_strip, float* y) {
   using Scales = typename F::Scales;
   const TokenInput token = token_input<F>(x, 0);
@@ -51,19 +54,19 @@ static inline void lut_strips(const WeightView& w, const LinearInput& x, int fir
       __builtin_prefetch(codes[s] + 128 * ahead, 0, 2);
       __builtin_prefetch(codes[s] + 128 * ahead + 64, 0, 2);
       if (g % 2 == 0) __builtin_prefetch(scales[s][0] + 32 * ahead, 0, 2);
-      const i32x16 dots[1] = {F::Codes::lut_dot(codes[s], g, tables)};
+      const i32x16 dots[1] = {F::Codes::template lut_dot<kRounded>(codes[s], g, tables)};
       acc[s] = Scales::apply(Scales::load_group(scales[s], g), dots, token.scales + g, token.sums[g], acc[s]);
     }
   }
   for (int s = 0; s < kStrips; ++s) store(y + kStripRows * s, acc[s]);
 }
 
-template <class F>
+template <class F, bool kRounded>
 static void linear_lut(const WeightView& w, const LinearInput& x, const LinearOutput& y, int first_strip,
                        int last_strip) {
   constexpr int kTogether = 4;
   int s = first_strip;
-  for (; s + kTogether <= last_strip; s += kTogether) lut_strips<F, kTogether>(w, x, s, y.y + s * kStripRows);
-  for (; s < last_strip; ++s) lut_strips<F, 1>(w, x, s, y.y + s * kStripRows);
+  for (; s + kTogether <= last_strip; s += kTogether) lut_strips<F, kTogether, kRounded>(w, x, s, y.y + s * kStripRows);
+  for (; s < last_strip; ++s) lut_strips<F, 1, kRounded>(w, x, s, y.y + s * kStripRows);
   for (s = first_strip; s < last_strip; ++s) finish_rows(w, x, y, s, 0);
 }

@@ -11,8 +11,8 @@ template <class F>
 constexpr LinearKernels quantized_kernels() {
   constexpr LinearKernel kOne{"dot", linear_one<F, 1>, 1, 1},
       kMany{"dot", linear_by_tiles<F, strip_times_tokens<F>>, 2, kAnyTokens};
-  if constexpr (requires { &F::Codes::lut_dot; }) {
-    return {{{"lut", linear_lut<F>, 1, 1, true}, kOne, kMany}};
+  if constexpr (requires { &F::Codes::template lut_dot<false>; }) {
+    return {{{"lut", linear_lut<F, false>, 1, 1, true}, kOne, kMany, {"lut8", linear_lut<F, true>, 1, 1, true, true}}};
   } else if constexpr (kWideStrips<F> > 1) {
     return {{kOne, kMany, {"dot_wide", linear_one<F, kWideStrips<F>>, 1, 1}}};
   } else {

@@ -193,6 +193,16 @@ static inline LutSum add_lookups(LutSum sum, const std::uint8_t* low, const std:
   const Bytes l = load_bytes(low), h = load_bytes(high);
   return add_lookups(add_lookups(sum, l.low, h.low, indices.low), l.high, h.high, indices.high);
 }
+// Entries of one byte; lane j of 16 bytes has the table tables + 16 j. add_rows adds one of each row.
+static inline Bytes lookup_lanes(const std::uint8_t* tables, Bytes indices) {
+  const Bytes t = load_bytes(tables);
+  return {_mm256_shuffle_epi8(t.low, indices.low), _mm256_shuffle_epi8(t.high, indices.high)};
+}
+static inline LutSum add_rows(LutSum sum, __m256i rows) {
+  return {_mm256_add_epi16(sum.first, _mm256_unpacklo_epi8(rows, _mm256_setzero_si256())),
+          _mm256_add_epi16(sum.second, _mm256_unpackhi_epi8(rows, _mm256_setzero_si256()))};
+}
+static inline LutSum add_rows(LutSum sum, Bytes rows) { return add_rows(add_rows(sum, rows.low), rows.high); }
 static inline i32x16 sum_lut(LutSum a) {
   const __m256i rows = _mm256_add_epi16(_mm256_permute2x128_si256(a.first, a.second, 0x20),
                                         _mm256_permute2x128_si256(a.first, a.second, 0x31));

@@ -138,6 +138,14 @@ static inline LutSum add_lookups(LutSum sum, const std::uint8_t* low, const std:
   return {_mm512_add_epi16(sum.first, _mm512_unpacklo_epi8(l, h)),
           _mm512_add_epi16(sum.second, _mm512_unpackhi_epi8(l, h))};
 }
+// Entries of one byte; lane j of 16 bytes has the table tables + 16 j. add_rows adds one of each row.
+static inline Bytes lookup_lanes(const std::uint8_t* tables, Bytes indices) {
+  return _mm512_shuffle_epi8(load_bytes(tables), indices);
+}
+static inline LutSum add_rows(LutSum sum, Bytes rows) {
+  return {_mm512_add_epi16(sum.first, _mm512_unpacklo_epi8(rows, _mm512_setzero_si512())),
+          _mm512_add_epi16(sum.second, _mm512_unpackhi_epi8(rows, _mm512_setzero_si512()))};
+}
 static inline __m256i add_halves(__m512i a) {
   return _mm256_add_epi16(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
 }

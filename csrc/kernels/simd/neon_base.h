@@ -159,6 +159,17 @@ static inline LutSum add_lookups(LutSum sum, const std::uint8_t* low, const std:
   }
   return sum;
 }
+// Entries of one byte; lane j of 16 bytes has the table tables + 16 j. add_rows adds one of each row.
+static inline Bytes lookup_lanes(const std::uint8_t* tables, Bytes indices) {
+  EDGERT_EACH(Bytes, vqtbl1q_u8(vld1q_u8(tables + 16 * i), indices.q[i]));
+}
+static inline LutSum add_rows(LutSum sum, Bytes rows) {
+  for (int i = 0; i < 4; ++i) {
+    sum.first = vreinterpretq_s16_u16(vaddw_u8(vreinterpretq_u16_s16(sum.first), vget_low_u8(rows.q[i])));
+    sum.second = vreinterpretq_s16_u16(vaddw_high_u8(vreinterpretq_u16_s16(sum.second), rows.q[i]));
+  }
+  return sum;
+}
 static inline i32x16 sum_lut(LutSum a) {
   return {{vmovl_s16(vget_low_s16(a.first)), vmovl_high_s16(a.first), vmovl_s16(vget_low_s16(a.second)),
            vmovl_high_s16(a.second)}};

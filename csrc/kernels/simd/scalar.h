@@ -244,6 +244,15 @@ static inline LutSum add_lookups(LutSum sum, const std::uint8_t* low, const std:
   }
   return sum;
 }
+// Entries of one byte; lane j of 16 bytes has the table tables + 16 j. add_rows adds one of each row.
+static inline Bytes lookup_lanes(const std::uint8_t* tables, Bytes indices) {
+  for (int i = 0; i < 64; ++i) indices.v[i] = tables[i / 16 * 16 + indices.v[i]];
+  return indices;
+}
+static inline LutSum add_rows(LutSum sum, Bytes rows) {
+  for (int i = 0; i < 64; ++i) sum.v[i % 16] += rows.v[i];
+  return sum;
+}
 static inline i32x16 sum_lut(LutSum a) {
   i32x16 r;
   __builtin_memcpy(r.v, a.v, 64);
