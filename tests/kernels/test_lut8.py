@@ -1,4 +1,4 @@
-"""Tables of activations in 8 bits: not the contract's bits, but exactly what docs/numerics.md says, and within its bound."""
+"""Tables of activations in 8 bits: other bits than the contract's, but those of docs/numerics.md, within its bound."""
 
 import itertools
 
