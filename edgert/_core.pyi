@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['CapacityError', 'CoreError', 'NonFiniteError', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'rounded_kernel_names', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
+__all__: list[str] = ['CapacityError', 'CoreError', 'Faults', 'NonFiniteError', 'Reader', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'rounded_kernel_names', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
 class CoreError(RuntimeError):
     pass
 class CapacityError(CoreError):
@@ -126,6 +126,50 @@ class Sampler:
     def __init__(self, *, temperature: float, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, typical_p: float = 1.0, repetition_penalty: float = 1.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, penalty_last_n: int = 64, logit_bias: collections.abc.Mapping[int, float] = {}, seed: int = 0, index: int = 0, num_logprobs: int = -1, isa: str) -> None:
         ...
     def sample(self, logits: numpy.typing.NDArray[numpy.float32], position: int, history: numpy.typing.NDArray[numpy.int32]) -> SampleResult:
+        ...
+class Faults:
+    """
+    How a disk misbehaves, for tests.
+    """
+    def __init__(self, *, num_short: int = 0, short_bytes: int = 0, fail_at: int = -1, stall_at: int = -1, stall_s: float = 0.0, is_reversed: bool = False) -> None:
+        ...
+class Reader:
+    """
+    Reads ranges of files in the background; for tests.
+    """
+    def __init__(self, paths: collections.abc.Sequence[str], *, method: str = 'automatic', depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, faults: Faults | None = None) -> None:
+        ...
+    def cancel(self, tag: int) -> None:
+        ...
+    def cancel_all(self) -> None:
+        ...
+    def close(self) -> None:
+        ...
+    def counters(self) -> tuple[int, int, float]:
+        ...
+    def set_priority(self, tag: int, priority: str) -> None:
+        ...
+    def start_trace(self) -> None:
+        ...
+    def stop_trace(self) -> list[tuple[int, float, float, int, int]]:
+        """
+        (tag, begin_s, end_s, num_bytes, priority) of each request to the system.
+        """
+    def submit(self, tag: int, *, file: int = 0, offset: int, length: int, priority: str = 'planned') -> None:
+        ...
+    def take(self, tag: int) -> bytes:
+        """
+        The bytes of a read that is complete.
+        """
+    def wait(self, num_ends: int, timeout_s: float) -> list[tuple[int, str, str]]:
+        """
+        (tag, outcome, error) of each read that has ended.
+        """
+    @property
+    def is_idle(self) -> bool:
+        ...
+    @property
+    def method(self) -> str:
         ...
 def add(isa: str, a: numpy.typing.NDArray[numpy.float32], b: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
     ...

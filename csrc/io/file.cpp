@@ -64,6 +64,51 @@ void File::read(std::int64_t offset, std::int64_t length, void* out) const {
   }
 }
 
+// A descriptor with flags of its own, or -1 and errno.
+int File::open_same(int flags) const {
+#ifdef __linux__
+  const std::string link = "/proc/self/fd/" + std::to_string(descriptor_);
+  const int linked = ::open(link.c_str(), O_RDONLY | O_CLOEXEC | flags);
+  if (linked >= 0) return linked;
+#endif
+  const int named = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags);
+  if (named < 0) return -1;
+  struct stat ours{}, theirs{};
+  const bool is_same = fstat(descriptor_, &ours) == 0 && fstat(named, &theirs) == 0 && ours.st_dev == theirs.st_dev &&
+                       ours.st_ino == theirs.st_ino;
+  // A read that would have to wait is not to fail instead.
+  if (is_same && fcntl(named, F_SETFL, flags) == 0) return named;
+  ::close(named);
+  errno = ESTALE;
+  return -1;
+}
+
+int File::open_again(bool is_direct) const {
+  if (!is_direct) {
+    const int descriptor = open_same(0);
+    // One that shares its flags with ours is better than none.
+    const int used = descriptor >= 0 ? descriptor : fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
+    if (used < 0) throw_errno(path_);
+    return used;
+  }
+#if defined(O_DIRECT)
+  const int descriptor = open_same(O_DIRECT);
+  if (descriptor < 0) throw_errno(path_);
+  return descriptor;
+#elif defined(F_NOCACHE)
+  const int descriptor = open_same(0);
+  if (descriptor < 0) throw_errno(path_);
+  if (fcntl(descriptor, F_NOCACHE, 1) == 0) return descriptor;
+  const int error = errno;
+  ::close(descriptor);
+  errno = error;
+  throw_errno(path_);
+#else
+  errno = ENOTSUP;
+  throw_errno(path_);
+#endif
+}
+
 double disk_read_rate(const std::string& path, std::int64_t num_bytes, std::int64_t chunk_bytes, bool& was_direct) {
   was_direct = false;
   int descriptor = -1;

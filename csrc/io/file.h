@@ -21,8 +21,14 @@ class File {
   void check_range(std::int64_t offset, std::int64_t length) const;
   // Fills `out` with the range. Throws as check_range, and std::system_error on a failed or short read.
   void read(std::int64_t offset, std::int64_t length, void* out) const;
+  // A second descriptor of the file that is open here, whatever has its name by now; the caller closes it. If
+  // `is_direct`, reads from it pass the page cache by. Throws std::system_error, with the path, where that cannot be
+  // had.
+  int open_again(bool is_direct) const;
 
  private:
+  int open_same(int flags) const;
+
   std::string path_;
   int descriptor_ = -1;
   std::int64_t num_bytes_ = 0;
