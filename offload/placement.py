@@ -51,19 +51,6 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizing:
-    """How finely is cut. threads: that compute. top_k: experts that a token uses in a layer, where there are any.
-
-    ring_bytes, piece_bytes: about so large; None: as it fits the model.
-    """
-
-    threads: int = 1
-    top_k: int = 0
-    ring_bytes: int | None = None
-    piece_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """Where every weight goes.
 
@@ -128,17 +115,26 @@ class _Parts:
 
 
 def place(
-    items: Sequence[WeightItem], budget: Budget, *, sizing: Sizing | None = None, policy: Policy = "balanced"
+    items: Sequence[WeightItem],
+    budget: Budget,
+    *,
+    threads: int = 1,
+    top_k: int = 0,
+    ring_bytes: int | None = None,
+    piece_bytes: int | None = None,
+    policy: Policy = "balanced",
 ) -> Placement:
     """The placement of weights, which are given in the order of their use.
 
-    policy: how pieces are kept; "first" and "none" are there to be compared with.
+    threads: that compute. top_k: experts that a token uses in a layer, where there are any. ring_bytes, piece_bytes:
+    about so large; None: as it fits the model. policy: how pieces are kept; "first" and "none" are there to be compared
+    with.
 
     Raises OutOfMemoryError, which states `minimum_bytes`, and UsageError for an unknown policy.
     """
     if policy not in POLICIES:
         raise UsageError(f"policy: found {policy!r}, expected one of {', '.join(POLICIES)}")
-    parts = _parts(items, sizing or Sizing())
+    parts = _parts(items, threads, top_k, ring_bytes, piece_bytes)
     needs = _needs(parts)
     room = budget.weights_bytes
     if room >= needs.everything:
@@ -152,9 +148,17 @@ def place(
     raise OutOfMemoryError(_too_small(budget, needs.least))
 
 
-def minimum_bytes(items: Sequence[WeightItem], budget: Budget, *, sizing: Sizing | None = None) -> int:
+def minimum_bytes(
+    items: Sequence[WeightItem],
+    budget: Budget,
+    *,
+    threads: int = 1,
+    top_k: int = 0,
+    ring_bytes: int | None = None,
+    piece_bytes: int | None = None,
+) -> int:
     """The smallest total_bytes with which `place` succeeds, the rest of the budget being as given."""
-    return budget.fixed_bytes + _needs(_parts(items, sizing or Sizing())).least
+    return budget.fixed_bytes + _needs(_parts(items, threads, top_k, ring_bytes, piece_bytes)).least
 
 
 def fitting_bytes(items: Iterable[WeightItem], budget: Budget) -> int:
@@ -162,16 +166,17 @@ def fitting_bytes(items: Iterable[WeightItem], budget: Budget) -> int:
     return budget.fixed_bytes + _resident_bytes(items)
 
 
-def _parts(items: Sequence[WeightItem], sizing: Sizing) -> _Parts:
+def _parts(
+    items: Sequence[WeightItem], threads: int, top_k: int, ring_bytes: int | None, piece_bytes: int | None
+) -> _Parts:
     # A router is small, and what is read next waits for it.
     matrices = tuple(item for item in items if item.kind == "matrix" and item.role != "router")
     experts = tuple(item for item in items if item.kind == "expert")
     lookups = tuple(item for item in items if item.kind == "lookup")
-    assert sizing.top_k > 0 or not experts, "top_k is needed where there are experts"
-    num_in_ring = max(MIN_RING_PIECES, 2 * sizing.threads)
-    size = _piece_bytes(matrices, num_in_ring) if sizing.piece_bytes is None else sizing.piece_bytes
+    assert top_k > 0 or not experts, "top_k is needed where there are experts"
+    num_in_ring = max(MIN_RING_PIECES, 2 * threads)
+    size = _piece_bytes(matrices, num_in_ring) if piece_bytes is None else piece_bytes
     pieces = tuple(piece for item in matrices for piece in cut(item, size))
-    ring_bytes = sizing.ring_bytes
     if ring_bytes is None:
         ring_bytes = min(MAX_RING_BYTES, round(RING_SHARE * sum(piece.memory_bytes for piece in pieces)))
     min_ring_bytes = num_in_ring * max((piece.memory_bytes for piece in pieces), default=0)
@@ -187,8 +192,8 @@ def _parts(items: Sequence[WeightItem], sizing: Sizing) -> _Parts:
             LOOKUP_UNITS * piece_of(item, 0, min(item.rows, item.unit_rows)).memory_bytes for item in lookups
         ),
         # The experts of one token in one layer: those that are computed with, and those that are read meanwhile.
-        expert_room_bytes=2 * _most_used_expert_bytes(experts, sizing.top_k),
-        top_k=sizing.top_k,
+        expert_room_bytes=2 * _most_used_expert_bytes(experts, top_k),
+        top_k=top_k,
     )
 
 
