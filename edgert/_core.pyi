@@ -6,12 +6,14 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['CapacityError', 'CoreError', 'Faults', 'NonFiniteError', 'Reader', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'rounded_kernel_names', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
+__all__: list[str] = ['CapacityError', 'CoreError', 'Faults', 'NonFiniteError', 'Reader', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'StoppedError', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'rounded_kernel_names', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
 class CoreError(RuntimeError):
     pass
 class CapacityError(CoreError):
     pass
 class NonFiniteError(CoreError):
+    pass
+class StoppedError(CoreError):
     pass
 class WeightStore:
     """
@@ -39,9 +41,17 @@ class WeightStore:
         """
         The bytes of a part as they lie in memory, uint8, read-only; a vector is float32. After finish_loading.
         """
-    def start_loading(self, threads: int) -> None:
+    def set_stream(self, *, cuts: collections.abc.Sequence[tuple[str, collections.abc.Sequence[int]]], lock_order: collections.abc.Sequence[tuple[int, int]], lookups: collections.abc.Sequence[str], pool_bytes: int, ring_bytes: int, depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, method: str = 'auto') -> None:
         """
-        Begins to read every weight, on threads of its own.
+        What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index into cuts, piece), the first is kept first. lookups: names of which rows are read when they are asked for.
+        """
+    def start_loading(self, threads: int, is_budgeted: bool = False) -> None:
+        """
+        Begins to read every weight that is not streamed, on threads of its own. is_budgeted: leaves nothing in the page cache.
+        """
+    def stream_counters(self) -> dict[str, typing.Any]:
+        """
+        What was read while steps ran; empty where nothing is streamed.
         """
     @property
     def num_weights(self) -> int:
@@ -59,9 +69,9 @@ class Runtime:
     """
     Runs steps of a model; one caller at a time.
     """
-    def __init__(self, graph: dict[str, typing.Any], store: WeightStore, *, isa: str, threads: int, batch_tokens: int, context: int, kv_format: str, kv_budget_bytes: int, kernel: str = '', known_kernels: collections.abc.Sequence[tuple[str, int, int, int, str]] = [], timing_budget_s: float = 0.0) -> None:
+    def __init__(self, graph: dict[str, typing.Any], store: WeightStore, *, isa: str, threads: int, batch_tokens: int, round_tokens: int = 0, context: int, kv_format: str, kv_budget_bytes: int, kernel: str = '', known_kernels: collections.abc.Sequence[tuple[str, int, int, int, str]] = [], timing_budget_s: float = 0.0) -> None:
         """
-        kernel: a name of kernel_names, taken wherever it can be. known_kernels: (format, rows, cols, most tokens, kernel) of earlier runs; what is missing is timed, up to timing_budget_s.
+        kernel: a name of kernel_names, taken wherever it can be. known_kernels: (format, rows, cols, most tokens, kernel) of earlier runs; what is missing is timed, up to timing_budget_s. round_tokens: of batch_tokens so many are computed at a time where weights are streamed; 0: all.
         """
     def can_reserve(self, appends: collections.abc.Sequence[tuple[int, int]]) -> bool:
         """
@@ -84,6 +94,10 @@ class Runtime:
     def step(self, spans: collections.abc.Sequence[Span]) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
         """
         Appends the spans and returns float32 logits [rows, vocab], valid until the next step.
+        """
+    def stop(self) -> None:
+        """
+        From any thread: ends the step that runs with a StoppedError, if its weights are streamed.
         """
     def stop_profile(self) -> dict[str, typing.Any]:
         """

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from edgert.chat import ChatTemplate, encode_chat, load_chat_template
 from edgert.engine.cost import token_bytes
+from edgert.engine.memory_plan import MemoryPlan
 from edgert.engine.opening import LoadOptions, OpenModel, Progress, open_engine
 from edgert.engine.output import Completion, complete
 from edgert.engine.params import SamplingOptions, SamplingParams, sampling_params
@@ -44,6 +45,8 @@ def load(
     cache_prompts: int = 4,
     bits: int | None = None,
     cache: bool = False,
+    ram: int | str | None = None,
+    disk_limit: int | str | None = None,
     progress: Progress | None = None,
 ) -> LLM:
     """Opens a model: a GGUF file, a Hugging Face folder, a folder of ours; None: the small one that comes along.
@@ -54,7 +57,10 @@ def load(
     "f16" halves them, "q8_0" takes 8.5 bits for each and loses a little (docs/quality.md). cache_prompts: conversations
     whose keys and values are kept for their next turn. bits: each weight of a folder in c4, c3 or p3 to p7 is read at
     so many bits, which is smaller, faster and lossy. cache: keep a GGUF model's weights as they lie in memory in
-    MODEL.edgert beside it, and read that the next time. progress(done_bytes, total_bytes): while weights are read.
+    MODEL.edgert beside it, and read that the next time. ram: bytes, a size such as "3GiB", or "auto": the most memory
+    that the process takes in all; what does not fit is read from disk while the model runs, with the same answers.
+    Default: no budget, or "auto" where the model is larger than the free memory. disk_limit: bytes a second, or a rate
+    such as "500MB/s", that it then reads at most. progress(done_bytes, total_bytes): while weights are read.
 
     Raises ModelNotFoundError, FileFormatError, UnsupportedModelError, UnsupportedFormatError, ConfigError,
     TokenizerError, OutOfMemoryError, DeviceError, ConvertError (the cache cannot be written) or UsageError, all of them
@@ -72,6 +78,8 @@ def load(
         cache_prompts=cache_prompts,
         bits=bits,
         cache=cache,
+        ram=ram,
+        disk_limit=disk_limit,
     )
     opened = open_engine(DEFAULT_MODEL if path is None else Path(path), options, progress)
     return LLM(opened, load_s=time.perf_counter() - started_s)
@@ -154,6 +162,11 @@ class LLM:
     def weight_bytes(self) -> int:
         """Bytes of the weights in memory."""
         return self._opened.weight_bytes
+
+    @property
+    def memory(self) -> MemoryPlan | None:
+        """How the budget of `ram` is spent; None without one."""
+        return self._opened.memory
 
     @property
     def token_bytes(self) -> int:

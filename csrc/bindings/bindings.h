@@ -5,11 +5,13 @@
 #include <string>
 
 #include "formats/kv.h"
+#include "io/reader.h"
 
 namespace edgert {
 
 // Throws std::invalid_argument for an unknown name.
 KVFormat kv_format_of(const std::string& name);
+ReadMethod read_method_of(const std::string& name);
 
 void init_errors(pybind11::module_& m);
 void init_cpu(pybind11::module_& m);

@@ -112,12 +112,13 @@ std::vector<KernelPick> kernels(const Runtime& runtime) {
 
 std::unique_ptr<Runtime> make_runtime(const py::dict& graph, std::shared_ptr<const WeightStore> store,
                                       const std::string& isa, std::int32_t threads, std::int32_t batch_tokens,
-                                      std::int32_t context, const std::string& kv_format, std::int64_t kv_budget_bytes,
-                                      const std::string& kernel, const std::vector<KernelChoice>& known_kernels,
-                                      double timing_budget_s) {
+                                      std::int32_t round_tokens, std::int32_t context, const std::string& kv_format,
+                                      std::int64_t kv_budget_bytes, const std::string& kernel,
+                                      const std::vector<KernelChoice>& known_kernels, double timing_budget_s) {
   RuntimeOptions options{.kernels = kernel_table(isa.c_str()),
                          .num_threads = threads,
                          .batch_tokens = batch_tokens,
+                         .round_tokens = round_tokens,
                          .context = context,
                          .kv_format = kv_format_of(kv_format),
                          .kv_budget_bytes = kv_budget_bytes,
@@ -169,7 +170,10 @@ py::array step(Runtime& runtime, const std::vector<const PySpan*>& py_spans) {
   Logits logits;
   {
     const py::gil_scoped_release release;
-    logits = runtime.step(spans);
+    logits = runtime.step(spans, [] {
+      const py::gil_scoped_acquire acquire;
+      return PyErr_CheckSignals() != 0;
+    });
   }
   auto owner = std::make_unique<std::shared_ptr<const Memory>>(logits.memory);
   const py::capsule base(owner.get(), [](void* p) { delete static_cast<std::shared_ptr<const Memory>*>(p); });
@@ -230,13 +234,17 @@ void init_runtime(py::module_& m) {
            py::arg("segments") = std::vector<std::pair<std::int32_t, std::int32_t>>{});
   py::class_<Runtime>(m, "Runtime", "Runs steps of a model; one caller at a time.")
       .def(py::init(&make_runtime), py::arg("graph"), py::arg("store"), py::kw_only(), py::arg("isa"),
-           py::arg("threads"), py::arg("batch_tokens"), py::arg("context"), py::arg("kv_format"),
-           py::arg("kv_budget_bytes"), py::arg("kernel") = "", py::arg("known_kernels") = std::vector<KernelChoice>{},
-           py::arg("timing_budget_s") = 0.0,
+           py::arg("threads"), py::arg("batch_tokens"), py::arg("round_tokens") = 0, py::arg("context"),
+           py::arg("kv_format"), py::arg("kv_budget_bytes"), py::arg("kernel") = "",
+           py::arg("known_kernels") = std::vector<KernelChoice>{}, py::arg("timing_budget_s") = 0.0,
            "kernel: a name of kernel_names, taken wherever it can be. known_kernels: (format, rows, cols, most tokens, "
-           "kernel) of earlier runs; what is missing is timed, up to timing_budget_s.")
+           "kernel) of earlier runs; what is missing is timed, up to timing_budget_s. round_tokens: of batch_tokens so "
+           "many "
+           "are computed at a time where weights are streamed; 0: all.")
       .def("step", &step, py::arg("spans"),
            "Appends the spans and returns float32 logits [rows, vocab], valid until the next step.")
+      .def("stop", &Runtime::stop, py::call_guard<py::gil_scoped_release>(),
+           "From any thread: ends the step that runs with a StoppedError, if its weights are streamed.")
       .def("start_profile", &Runtime::start_profile, "From now on steps are timed.")
       .def("stop_profile", &stop_profile,
            "num_runs, starting_s, and steps: (kind, weight, format, rows, cols, working_s, waiting_s) in plan order; "

@@ -2,6 +2,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <array>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -41,7 +42,7 @@ py::array part(const std::shared_ptr<WeightStore>& store, const std::string& nam
   const WeightId id = store->find(name);
   if (id < 0) throw std::invalid_argument(name + ": found no weight of this name");
   const WeightView& w = store->pin(id);
-  if (index < 0 || index >= spec(w.format).num_parts || w.parts[0] == nullptr)
+  if (index < 0 || index >= spec(w.format).num_parts || w.parts[0] == nullptr || store->is_streamed(id))
     throw std::invalid_argument(name + ": found no part " + std::to_string(index) + " in memory");
   const std::int64_t num_bytes = part_bytes(w.format, index, w.rows, w.cols == 0 ? 1 : w.cols);
   py::array bytes(py::dtype::of<std::uint8_t>(), {num_bytes}, {1}, w.parts[static_cast<std::size_t>(index)],
@@ -50,7 +51,53 @@ py::array part(const std::shared_ptr<WeightStore>& store, const std::string& nam
   return bytes;
 }
 
+// See StreamPlan; weights by name. Depth, chunk and limit: ReaderOptions.
+void set_stream(WeightStore& store, const std::vector<std::pair<std::string, std::vector<std::int32_t>>>& cuts,
+                const std::vector<std::pair<std::int32_t, std::int32_t>>& lock_order,
+                const std::vector<std::string>& lookups, std::int64_t pool_bytes, std::int64_t ring_bytes,
+                std::int32_t depth, std::int64_t chunk_bytes, std::int64_t limit_bytes_per_s,
+                const std::string& method) {
+  StreamPlan plan{
+      .cuts = {}, .lock_order = lock_order, .lookups = {}, .pool_bytes = pool_bytes, .ring_bytes = ring_bytes};
+  for (const auto& [name, strips] : cuts) plan.cuts.push_back({store.find(name), strips});
+  for (const std::string& name : lookups) plan.lookups.push_back(store.find(name));
+  ReaderOptions options{.method = read_method_of(method),
+                        .depth = depth,
+                        .chunk_bytes = chunk_bytes,
+                        .limit_bytes_per_s = limit_bytes_per_s};
+  store.set_stream(plan, options);
+}
+
+// What the stream has done: totals, and (hits, late, waited_s) of each weight that is streamed.
+py::dict stream_counters(const WeightStore& store) {
+  py::dict out;
+  if (store.stream() == nullptr) return out;
+  const StreamCounters c = store.stream()->counters();
+  out["num_reads"] = c.reads.num_reads;
+  out["num_bytes"] = c.reads.num_bytes;
+  out["busy_s"] = c.reads.busy_s;
+  out["wasted_bytes"] = c.wasted_bytes;
+  out["locked_bytes"] = c.locked_bytes;
+  py::dict weights;
+  for (std::size_t i = 0; i < c.weights.size(); ++i)
+    if (store.is_streamed(static_cast<WeightId>(i)))
+      weights[py::str(store.name(static_cast<WeightId>(i)))] =
+          py::make_tuple(c.weights[i].num_hits, c.weights[i].num_late, c.weights[i].waited_s);
+  out["weights"] = weights;
+  return out;
+}
+
 }  // namespace
+
+ReadMethod read_method_of(const std::string& name) {
+  constexpr std::array<std::pair<const char*, ReadMethod>, 4> kNames = {{{"auto", ReadMethod::automatic},
+                                                                         {"uring", ReadMethod::uring},
+                                                                         {"threads", ReadMethod::threads},
+                                                                         {"buffered", ReadMethod::buffered}}};
+  for (const auto& [known, method] : kNames)
+    if (name == known) return method;
+  throw std::invalid_argument("read method: found '" + name + "', expected auto, uring, threads or buffered");
+}
 
 void init_weights(py::module_& m) {
   py::class_<WeightStore, std::shared_ptr<WeightStore>>(m, "WeightStore", "Where the weights of a model are.")
@@ -62,12 +109,22 @@ void init_weights(py::module_& m) {
            "parts: (file, offset, length). cols = 0: a vector. is_packed: the parts of the format lie in the file, "
            "not rows. unpermute_heads: rows of a GGUF file in RoPE pairs are put back. scale_exponent: scales are "
            "multiplied by 2 to this power. outliers: their starts, columns and values, or nothing.")
-      .def("start_loading", &WeightStore::start_loading, py::arg("threads"), py::call_guard<py::gil_scoped_release>(),
-           "Begins to read every weight, on threads of its own.")
+      .def("set_stream", &set_stream, py::kw_only(), py::arg("cuts"), py::arg("lock_order"), py::arg("lookups"),
+           py::arg("pool_bytes"), py::arg("ring_bytes"), py::arg("depth") = 8, py::arg("chunk_bytes") = 1 << 20,
+           py::arg("limit_bytes_per_s") = 0, py::arg("method") = "auto",
+           "What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index "
+           "into cuts, "
+           "piece), the first is kept first. lookups: names of which rows are read when they are asked for.")
+      .def(
+          "start_loading", &WeightStore::start_loading, py::arg("threads"), py::arg("is_budgeted") = false,
+          py::call_guard<py::gil_scoped_release>(),
+          "Begins to read every weight that is not streamed, on threads of its own. is_budgeted: leaves nothing in the "
+          "page cache.")
       .def("finish_loading", &WeightStore::finish_loading, py::arg("progress") = nullptr,
            py::call_guard<py::gil_scoped_release>(), "Waits until all are read; progress(done_bytes, total_bytes).")
       .def("load", &WeightStore::load, py::arg("threads"), py::arg("progress") = nullptr,
            py::call_guard<py::gil_scoped_release>(), "start_loading and finish_loading.")
+      .def("stream_counters", &stream_counters, "What was read while steps ran; empty where nothing is streamed.")
       .def("part", &part, py::arg("name"), py::arg("index"),
            "The bytes of a part as they lie in memory, uint8, read-only; a vector is float32. After finish_loading.")
       .def_property_readonly("resident_bytes", &WeightStore::resident_bytes)

@@ -12,6 +12,17 @@ namespace {
 
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
+// Steps of several rounds where the stream can serve them.
+Plan make_plan(const Graph& graph, const WeightStore& store, const KernelTable& kernels, std::int32_t round_rows,
+               std::int32_t max_rows, int num_threads) {
+  Plan plan = compile(graph, store, kernels, std::min(round_rows, max_rows), max_rows);
+  WeightStream* stream = store.stream();
+  if (stream == nullptr) return plan;
+  stream->set_uses(weight_uses(plan, graph), static_cast<std::size_t>(num_threads));
+  if (round_rows >= max_rows || stream->can_share_rounds()) return plan;
+  return compile(graph, store, kernels, round_rows, round_rows);
+}
+
 }  // namespace
 
 // Thread 0's clock: what passed since the last call goes to one entry of the profile.
@@ -44,13 +55,13 @@ class Executor::Laps {
 };
 
 Executor::Executor(const Graph& graph, const WeightStore& store, KVStore& kv, const KernelTable& kernels,
-                   int num_threads, std::int32_t max_rows, const LinearChoiceOptions& choice)
+                   int num_threads, std::int32_t round_rows, std::int32_t max_rows, const LinearChoiceOptions& choice)
     : graph_(graph),
       store_(store),
       kv_(kv),
       kernels_(kernels),
-      choice_(graph, store, kernels, num_threads, max_rows, choice),
-      plan_(compile(graph, store, kernels, max_rows)),
+      choice_(graph, store, kernels, num_threads, round_rows, choice),
+      plan_(make_plan(graph, store, kernels, round_rows, max_rows, num_threads)),
       arena_(static_cast<std::size_t>(plan_.arena_bytes)),
       scratch_(at(num_threads)),
       logits_stride_(round_up(graph.vocab_size(), kGroupColumns)),
@@ -61,14 +72,14 @@ Executor::Executor(const Graph& graph, const WeightStore& store, KVStore& kv, co
   for (const RopeSpec& rope : graph.ropes) {
     ropes_.push_back(rope_frequencies(rope, kv.max_tokens()));
     rope_offsets_.push_back(num_floats);
-    num_floats += std::int64_t{max_rows} * rope.rotary_dim;
+    num_floats += std::int64_t{plan_.max_rows} * rope.rotary_dim;
   }
   rope_tables_ = Memory(static_cast<std::size_t>(num_floats) * sizeof(float));
   prepare_attention();
-  rows_.tokens.resize(at(max_rows));
-  rows_.positions.resize(at(max_rows));
-  rows_.logit_rows.resize(at(max_rows));
-  rows_.spans.resize(at(max_rows));
+  rows_.tokens.resize(at(plan_.round_rows));
+  rows_.positions.resize(at(plan_.round_rows));
+  rows_.logit_rows.resize(at(plan_.round_rows));
+  rows_.spans.resize(at(plan_.round_rows));
 }
 
 void Executor::start_profile() {
@@ -85,13 +96,17 @@ Profile Executor::stop_profile() {
   return std::exchange(profile_, {});
 }
 
-void Executor::run(float* logits) {
+void Executor::run(int first_segment, int last_segment, float* logits) {
+  const std::size_t first = at(plan_.segments[at(first_segment)]);
+  const std::size_t last = last_segment == num_segments() ? works_.size() : at(plan_.segments[at(last_segment)]);
   Laps laps(is_profiled_ ? &profile_ : nullptr);
   const std::uint32_t run = run_.load(std::memory_order_relaxed) + 1;
-  for (Work& work : works_) work.close(run);
+  for (std::size_t i = first; i < last; ++i) works_[i].close(run);
   logits_ = logits;
+  first_step_.store(first, std::memory_order_relaxed);
+  last_step_.store(last, std::memory_order_relaxed);
   is_alone_.store(rows_.num_tokens <= kAloneTokens, std::memory_order_relaxed);
-  for (std::size_t i = 0; i < works_.size(); ++i) open_work(i);
+  for (std::size_t i = first; i < last; ++i) open_work(i);
   run_.store(run, std::memory_order_release);
   team_.wake();
   laps.starting();
@@ -159,11 +174,13 @@ void Executor::run_thread(int thread) {
   const bool is_alone = is_alone_.load(std::memory_order_relaxed);
   const std::vector<char>& barrier = is_alone ? plan_.barrier_alone : plan_.barrier;
   Laps laps(thread == 0 && is_profiled_ ? &profile_ : nullptr);
-  std::size_t since = 0;  // steps from here on may be unfinished
-  for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+  const std::size_t first = first_step_.load(std::memory_order_relaxed);
+  const std::size_t last = last_step_.load(std::memory_order_relaxed);
+  std::size_t since = first;  // steps from here on may be unfinished
+  for (std::size_t i = first; i < last; ++i) {
     if (barrier[i] != 0) {
       if (!wait_complete(since, i, run)) return;
-      if (i > 0) laps.waiting(i - 1);
+      if (i > first) laps.waiting(i - 1);
       since = i;
     }
     // Cheap steps of few tokens follow each other without a barrier, so one thread must run them in order.
@@ -176,13 +193,14 @@ void Executor::run_thread(int thread) {
     laps.working(i);
   }
   // The caller's run ends with the last item of all; helpers may go and sleep.
-  if (thread == 0 && wait_complete(since, plan_.steps.size(), run)) laps.waiting(plan_.steps.size() - 1);
+  if (thread == 0 && wait_complete(since, last, run)) laps.waiting(last - 1);
 }
 
 float* Executor::row(std::int32_t buffer, std::int32_t r) const {
   if (buffer == kLogits) return logits_ + std::int64_t{r} * logits_stride_;
   const Buffer& b = plan_.buffers[at(buffer)];
-  return arena_.as<float>(static_cast<std::size_t>(b.offset)) + std::int64_t{r} * b.stride;
+  const std::int64_t index = b.is_carried ? rows_.first_row + r : r;
+  return arena_.as<float>(static_cast<std::size_t>(b.offset)) + index * b.stride;
 }
 
 std::int64_t Executor::stride(std::int32_t buffer) const {
@@ -259,16 +277,13 @@ void Executor::run_items(const Step& step, std::int32_t begin, std::int32_t end,
       case StepKind::rope_tables:
         for (std::size_t i = 0; i < ropes_.size(); ++i) {
           const std::int64_t half = static_cast<std::int64_t>(ropes_[i].inv_freq.size());
-          float* cos = rope_tables_.as<float>() + rope_offsets_[i] + r * 2 * half;
+          float* cos = rope_tables_.as<float>() + rope_offsets_[i] + (rows_.first_row + r) * 2 * half;
           rope_angles(ropes_[i], rows_.positions[at(r)], cos, cos + half);
         }
         break;
-      case StepKind::embed: {
-        const WeightPin weight(store_, graph_.nodes[at(step.node)].weights[0]);
-        kernels_.dequantize_row[static_cast<int>(weight.view().format)](weight.view(), rows_.tokens[at(r)],
-                                                                        row(step.out, r));
+      case StepKind::embed:
+        embed(step, r, thread);
         break;
-      }
       case StepKind::rms_norm:
         rms_norm(step, r);
         break;
@@ -333,21 +348,34 @@ std::int64_t Executor::padded_width(const Step& step) const {
   return round_up(graph_.nodes[at(step.node)].width, kStripRows);
 }
 
-// Strips [begin, end).
+void Executor::embed(const Step& step, std::int32_t r, int thread) {
+  const WeightId id = graph_.nodes[at(step.node)].weights[0];
+  const std::int32_t token = rows_.tokens[at(r)];
+  WeightView view = store_.describe(id);
+  if (store_.is_streamed(id) && !store_.stream()->look_up(id, token, at(thread), view)) return;
+  kernels_.dequantize_row[static_cast<int>(view.format)](view, token, row(step.out, r));
+}
+
+// Strips [begin, end), piece by piece where they are streamed.
 void Executor::linear(const Step& step, std::int32_t begin, std::int32_t end) {
   const Node& node = graph_.nodes[at(step.node)];
-  const WeightPin weight(store_, node.weights[0]);
-  const Format format = weight.view().format;
+  const WeightId id = node.weights[0];
+  const Format format = store_.describe(id).format;
   const LinearInput x = linear_input(step.in[0], step.quantized, format, num_rows(step.rows));
   LinearOutput y{.y = row(step.out, 0), .stride = stride(step.out)};
   if (node.weights.size() == 2) y.bias = reinterpret_cast<const float*>(store_.pin(node.weights[1]).parts[0]);
-  choice_.function(node.weights[0], x)(weight.view(), x, y, begin, end);
+  const LinearFunction multiply = choice_.function(id, x);
+  while (begin < end) {
+    const StripPin strips(store_, id, begin, end);
+    if (!strips) return;
+    multiply(strips.view(), x, y, begin, strips.end());
+    begin = strips.end();
+  }
 }
 
 void Executor::rms_norm(const Step& step, std::int32_t r) {
   const Node& node = graph_.nodes[at(step.node)];
-  const WeightPin weight(store_, node.weights[0]);
-  const auto* w = reinterpret_cast<const float*>(weight.view().parts[0]);
+  const auto* w = reinterpret_cast<const float*>(store_.pin(node.weights[0]).parts[0]);
   const std::int32_t head_dim = node.attributes.head_dim > 0 ? node.attributes.head_dim : node.width;
   for (std::int32_t i = 0; i < node.width; i += head_dim)
     kernels_.rms_norm(row(step.in[0], r) + i, w, node.attributes.weight_offset, node.attributes.eps, head_dim,
@@ -361,7 +389,7 @@ void Executor::rope(const Step& step, std::int32_t r) {
   if (step.in[0] != step.out) std::copy_n(row(step.in[0], r), stride(step.out), x);
   const std::size_t rope = at(node.attributes.rope);
   const std::int32_t rotary_dim = graph_.ropes[rope].rotary_dim;
-  const float* cos = rope_tables_.as<float>() + rope_offsets_[rope] + std::int64_t{r} * rotary_dim;
+  const float* cos = rope_tables_.as<float>() + rope_offsets_[rope] + std::int64_t{rows_.first_row + r} * rotary_dim;
   kernels_.rope(x, cos, cos + rotary_dim / 2, node.width / node.attributes.head_dim, node.attributes.head_dim,
                 rotary_dim);
 }

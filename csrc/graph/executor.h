@@ -21,10 +21,11 @@ struct SpanRows {
   std::int32_t first_row = 0, num_rows = 0, base = 0;
 };
 
-// The rows of one step; sized once for max_rows.
+// The rows of one round of a step; sized once for round_rows.
 struct StepRows {
   std::int32_t num_tokens = 0, num_logits = 0, num_spans = 0;
-  std::vector<std::int32_t> tokens, positions;  // [max_rows]
+  std::int32_t first_row = 0;                   // of the step's tokens
+  std::vector<std::int32_t> tokens, positions;  // [round_rows]
   std::vector<std::int32_t> logit_rows;         // rows whose logits are asked for
   std::vector<SpanRows> spans;
 };
@@ -45,13 +46,20 @@ struct Profile {
 
 class Executor {
  public:
-  // Chooses the kernels of the products first: a step only looks them up.
+  // Chooses the kernels of the products first: a step only looks them up. max_rows: tokens of a step; it has at most
+  // round_rows where everything is resident, or several rounds cannot share what they stream.
   Executor(const Graph& graph, const WeightStore& store, KVStore& kv, const KernelTable& kernels, int num_threads,
-           std::int32_t max_rows, const LinearChoiceOptions& choice);
+           std::int32_t round_rows, std::int32_t max_rows, const LinearChoiceOptions& choice);
 
   StepRows& rows() { return rows_; }
-  // Runs every step for rows(). REQUIRES: the KV store has room for the spans; logits: [num_logits][logits_stride()].
-  void run(float* logits);
+  std::int32_t round_rows() const { return plan_.round_rows; }
+  std::int32_t max_rows() const { return plan_.max_rows; }
+  int num_segments() const { return static_cast<int>(plan_.segments.size()); }
+  // Runs every step of the plan for rows(). REQUIRES: the KV store has room for the spans; logits:
+  // [num_logits][logits_stride()].
+  void run(float* logits) { run(0, num_segments(), logits); }
+  // The same for some segments. Where a pass of the weights' stream was stopped, what is computed means nothing.
+  void run(int first_segment, int last_segment, float* logits);
   // From now on thread 0 notes the time between its steps; off, this costs a branch a step.
   void start_profile();
   Profile stop_profile();
@@ -105,6 +113,7 @@ class Executor {
   LinearInput linear_input(std::int32_t values, const std::int32_t (&codes_of)[2], Format format,
                            std::int32_t tokens) const;
 
+  void embed(const Step& step, std::int32_t r, int thread);
   void linear(const Step& step, std::int32_t begin, std::int32_t end);
   void rms_norm(const Step& step, std::int32_t r);
   void rope(const Step& step, std::int32_t r);
@@ -131,6 +140,7 @@ class Executor {
   const KernelTable& kernels_;
   const LinearChoice choice_;
   const Plan plan_;
+  std::atomic<std::size_t> first_step_{0}, last_step_{0};  // of the run
   std::vector<RopeFrequencies> ropes_;
   std::vector<std::int64_t> rope_offsets_;  // into rope_tables_, in floats: cos then sin of a row
   Memory arena_, rope_tables_;

@@ -95,8 +95,8 @@ void Executor::moe_linear(const Step& step, std::int32_t item, bool is_down) {
   const std::int32_t tokens = first[expert + 1] - first[expert];
   const std::int32_t* slot_rows = ints(moe.slot_rows, 0);
   const WeightId id = node.weights[at(3 * expert + (is_down ? 2 : matrix))];
-  const WeightPin weight(store_, id);
-  const Format format = weight.view().format;
+  const WeightView& weight = store_.describe(id);
+  const Format format = weight.format;
   LinearInput x = is_down ? linear_input(moe.gate, moe.act, format, tokens)
                           : linear_input(step.in[0], step.quantized, format, tokens);
   if (is_down) {
@@ -106,8 +106,8 @@ void Executor::moe_linear(const Step& step, std::int32_t item, bool is_down) {
   }
   const std::int32_t out = is_down ? moe.down : matrix == 0 ? moe.gate : moe.up;
   const LinearOutput y{.y = row(out, first[expert]), .stride = stride(out), .bias = nullptr};
-  choice_.function(id, x)(weight.view(), x, y, chunk * kExpertStrips,
-                          std::min(weight.view().strips, (chunk + 1) * kExpertStrips));
+  const std::int32_t begin = chunk * kExpertStrips, end = std::min(weight.strips, begin + kExpertStrips);
+  if (const StripPin strips(store_, id, begin, end); strips) choice_.function(id, x)(strips.view(), x, y, begin, end);
 }
 
 void Executor::moe_act(const Step& step, std::int32_t slot) {

@@ -155,7 +155,8 @@ LinearChoice::LinearChoice(const Graph& graph, const WeightStore& store, const K
           index_of(!options.forced.empty() || known == options.known.end() ? options.forced : known->second);
       if (picked == candidates.size()) {
         picked = 0;
-        if (options.forced.empty() && candidates.size() > 1 && num_unsteady < kBusy && elapsed_s() < options.budget_s) {
+        const bool is_timed = options.forced.empty() && candidates.size() > 1 && !shape.weights.empty();
+        if (is_timed && num_unsteady < kBusy && elapsed_s() < options.budget_s) {
           const LinearPasses passes = time_candidates(candidates, PassWeights(store, shape.weights, tokens), kernels,
                                                       shape.format, tokens, num_threads);
           const LinearVerdict verdict = judge(passes);
@@ -183,7 +184,7 @@ void LinearChoice::add_weight(const WeightStore& store, WeightId id) {
     shapes_.push_back({view.format, view.rows, view.cols, {}, {}});
     it = shapes_.end() - 1;
   }
-  it->weights.push_back(id);
+  if (!store.is_streamed(id)) it->weights.push_back(id);
   shape_index = static_cast<std::int32_t>(it - shapes_.begin());
 }
 

@@ -72,7 +72,7 @@ struct LinearChoiceOptions {
 class LinearChoice {
  public:
   // Times the candidates on the graph's weights, one token first, until the budget is spent: a case that was not
-  // reached takes the first candidate. REQUIRES: the store is loaded.
+  // reached, or of which no weight is resident, takes the first candidate. REQUIRES: the store is loaded.
   LinearChoice(const Graph& graph, const WeightStore& store, const KernelTable& kernels, int num_threads,
                std::int32_t max_tokens, const LinearChoiceOptions& options);
 

@@ -31,8 +31,10 @@ StepKind elementwise_kind(Op op) {
 
 class Compiler {
  public:
-  Compiler(const Graph& graph, const WeightStore& store, const KernelTable& kernels, std::int32_t max_rows)
+  Compiler(const Graph& graph, const WeightStore& store, const KernelTable& kernels, std::int32_t round_rows,
+           std::int32_t max_rows)
       : graph_(graph), store_(store), kernels_(kernels) {
+    plan_.round_rows = round_rows;
     plan_.max_rows = max_rows;
   }
 
@@ -41,6 +43,7 @@ class Compiler {
     if (!graph_.ropes.empty()) push({.kind = StepKind::rope_tables});
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(graph_.nodes.size()); ++i) add_node(i);
     measure_lives();
+    find_segments();
     place_buffers();
     plan_.barrier = find_barriers(false);
     plan_.barrier_alone = find_barriers(true);
@@ -81,7 +84,7 @@ class Compiler {
 
   std::int64_t row_count(Rows rows, std::int32_t top_k) const {
     const bool by_expert = rows == Rows::token_experts || rows == Rows::logit_experts;
-    return std::int64_t{plan_.max_rows} * (by_expert ? top_k : 1);
+    return std::int64_t{plan_.round_rows} * (by_expert ? top_k : 1);
   }
 
   std::int32_t add_buffer(Rows rows, std::int32_t width, std::int32_t top_k = 1) {
@@ -298,6 +301,34 @@ class Compiler {
       }
   }
 
+  // A segment begins where one buffer of floats lives on, and nothing else.
+  void find_segments() {
+    plan_.segments = {0};
+    if (plan_.round_rows == plan_.max_rows) return;
+    for (std::int32_t i = 1; i < static_cast<std::int32_t>(plan_.steps.size()); ++i) {
+      Buffer* carried = nullptr;
+      bool is_alone = true;
+      for (Buffer& b : plan_.buffers) {
+        if (b.first_step >= i || b.last_step < i) continue;
+        is_alone &= carried == nullptr && b.rows == Rows::tokens && b.scale_columns == 0;
+        carried = &b;
+      }
+      if (carried == nullptr || !is_alone) continue;
+      plan_.segments.push_back(i);
+      if (std::exchange(carried->is_carried, true)) continue;
+      carried->num_bytes = std::int64_t{plan_.max_rows} * carried->stride * 4;
+    }
+    // The rounds before and after need it in all of the segments in which it begins and ends.
+    for (Buffer& b : plan_.buffers) {
+      if (!b.is_carried) continue;
+      const auto after_first = std::upper_bound(plan_.segments.begin(), plan_.segments.end(), b.first_step);
+      const auto after_last = std::upper_bound(plan_.segments.begin(), plan_.segments.end(), b.last_step);
+      b.first_step = *(after_first - 1);
+      b.last_step =
+          (after_last == plan_.segments.end() ? static_cast<std::int32_t>(plan_.steps.size()) : *after_last) - 1;
+    }
+  }
+
   // First fit, largest first: a buffer takes the lowest place that is free while it lives.
   void place_buffers() {
     std::vector<std::size_t> order(plan_.buffers.size());
@@ -413,8 +444,22 @@ const char* step_kind_name(StepKind kind) {
   return "";
 }
 
-Plan compile(const Graph& graph, const WeightStore& store, const KernelTable& kernels, std::int32_t max_rows) {
-  return Compiler(graph, store, kernels, max_rows).run();
+Plan compile(const Graph& graph, const WeightStore& store, const KernelTable& kernels, std::int32_t round_rows,
+             std::int32_t max_rows) {
+  return Compiler(graph, store, kernels, round_rows, max_rows).run();
+}
+
+std::vector<WeightStream::Use> weight_uses(const Plan& plan, const Graph& graph) {
+  std::vector<WeightStream::Use> uses;
+  std::int32_t segment = 0;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const auto next = static_cast<std::size_t>(segment) + 1;
+    if (next < plan.segments.size() && static_cast<std::size_t>(plan.segments[next]) == i) ++segment;
+    const Step& step = plan.steps[i];
+    if (step.kind == StepKind::linear)
+      uses.push_back({graph.nodes[static_cast<std::size_t>(step.node)].weights[0], segment, step.rows == Rows::logits});
+  }
+  return uses;
 }
 
 }  // namespace edgert

@@ -49,6 +49,7 @@ struct Buffer {
   std::int64_t scales_offset = 0, sums_offset = 0;  // quantised buffers, from `offset`
   std::int64_t tables_offset = 0;                   // 0: no kernel reads tables of this input
   std::int32_t first_step = 0, last_step = 0;
+  bool is_carried = false;  // from one segment to the next: has a row for every token of a step, not of a round
 };
 
 // Index of Step::quantized that a weight format reads; -1: it reads floats.
@@ -88,7 +89,10 @@ struct Plan {
   std::vector<Buffer> buffers;
   std::vector<MoePlan> moes;
   std::int64_t arena_bytes = 0;
-  std::int32_t max_rows = 0;  // tokens of a step
+  // First steps of the segments: ranges of steps between which only one buffer of floats is carried on. The tokens of a
+  // long step go through each of them in rounds of round_rows, so that what it multiplies with is needed but once.
+  std::vector<std::int32_t> segments;
+  std::int32_t round_rows = 0, max_rows = 0;
   // One flag a step: what the steps since the last flag do must be complete before it. Alone: with few tokens thread 0
   // runs the cheap steps by itself, in order.
   std::vector<char> barrier, barrier_alone;
@@ -97,6 +101,11 @@ struct Plan {
 // Tokens up to which cheap steps are run by thread 0 alone: handing them to others costs more than they do.
 inline constexpr std::int32_t kAloneTokens = 2;
 
-Plan compile(const Graph& graph, const WeightStore& store, const KernelTable& kernels, std::int32_t max_rows);
+// max_rows: tokens of a step; round_rows: of a round, at most max_rows.
+Plan compile(const Graph& graph, const WeightStore& store, const KernelTable& kernels, std::int32_t round_rows,
+             std::int32_t max_rows);
+
+// The matrices of a plan in the order of their use.
+std::vector<WeightStream::Use> weight_uses(const Plan& plan, const Graph& graph);
 
 }  // namespace edgert

@@ -38,6 +38,7 @@ Runtime::Runtime(Graph graph, std::shared_ptr<const WeightStore> store, const Ru
     if (node.op == Op::embed) embedding_rows_ = store_->describe(node.weights[0]).rows;
   kv_ = std::make_unique<KVStore>(kv_specs(graph_), options.kv_format, options.kv_budget_bytes, options.context);
   executor_ = std::make_unique<Executor>(graph_, *store_, *kv_, *options.kernels, options.num_threads,
+                                         options.round_tokens > 0 ? options.round_tokens : options.batch_tokens,
                                          options.batch_tokens, options.choice);
 }
 
@@ -51,8 +52,10 @@ void Runtime::check(const Span& span, std::int32_t num_tokens_before) const {
   if (!kv_->is_open(span.sequence)) fail("found sequence " + std::to_string(span.sequence) + ", expected an open one");
   const std::size_t n = span.tokens.size();
   if (n == 0) fail("found no tokens, expected at least one");
-  if (n > static_cast<std::size_t>(options_.batch_tokens - num_tokens_before))
-    fail("found more tokens than a step takes, expected at most " + std::to_string(options_.batch_tokens));
+  const bool is_plain = span.tree_mask.empty() && span.segments.empty();
+  const std::int32_t most = is_plain ? batch_tokens() : executor_->round_rows();
+  if (n > static_cast<std::size_t>(std::max(0, most - num_tokens_before)))
+    fail("found more tokens than a step takes, expected at most " + std::to_string(most));
   const std::int64_t end = std::int64_t{kv_->length(span.sequence)} + static_cast<std::int64_t>(n);
   if (end > kv_->max_tokens())
     throw std::length_error("context: found " + std::to_string(end) + " tokens, expected at most " +
@@ -72,28 +75,59 @@ void Runtime::check(const Span& span, std::int32_t num_tokens_before) const {
   }
 }
 
-// Fills the executor's rows. The spans have been checked and their pages reserved.
-void Runtime::lay_out(std::span<const Span> spans) {
+// Fills the executor's rows with tokens [first, first + num_tokens) of all spans, one behind the other. The spans have
+// been checked and their pages reserved.
+void Runtime::lay_out(std::span<const Span> spans, std::int32_t first, std::int32_t num_tokens) {
   StepRows& rows = executor_->rows();
-  rows.num_tokens = rows.num_logits = 0;
-  rows.num_spans = static_cast<std::int32_t>(spans.size());
-  for (std::size_t s = 0; s < spans.size(); ++s) {
-    const Span& span = spans[s];
+  rows.num_tokens = rows.num_logits = rows.num_spans = 0;
+  rows.first_row = first;
+  std::int32_t before = 0;  // tokens of the spans before this one
+  for (const Span& span : spans) {
     const auto n = static_cast<std::int32_t>(span.tokens.size());
+    const std::int32_t begin = std::max(first - before, 0), end = std::min(first + num_tokens - before, n);
+    before += n;
+    if (begin >= end) continue;
     const std::int32_t base = kv_->length(span.sequence);
-    rows.spans[s] = {&span, rows.num_tokens, n, base};
-    for (std::int32_t i = 0; i < n; ++i) {
-      const auto r = static_cast<std::size_t>(rows.num_tokens + i);
+    rows.spans[static_cast<std::size_t>(rows.num_spans++)] = {&span, rows.num_tokens, end - begin, base + begin};
+    for (std::int32_t i = begin; i < end; ++i) {
+      const auto r = static_cast<std::size_t>(rows.num_tokens++);
       rows.tokens[r] = span.tokens[static_cast<std::size_t>(i)];
       rows.positions[r] = span.positions.empty() ? base + i : span.positions[static_cast<std::size_t>(i)];
       if (span.logits == LogitsMode::all || (span.logits == LogitsMode::last && i == n - 1))
         rows.logit_rows[static_cast<std::size_t>(rows.num_logits++)] = static_cast<std::int32_t>(r);
     }
-    rows.num_tokens += n;
   }
 }
 
-Logits Runtime::step(std::span<const Span> spans) {
+// Round by round through every segment, so that each weight is read once for all of them.
+void Runtime::run_streamed(std::span<const Span> spans, std::int32_t num_tokens,
+                           const std::function<bool()>& should_stop) {
+  WeightStream& stream = *store_->stream();
+  const std::int32_t round = executor_->round_rows(), num_rounds = (num_tokens + round - 1) / round;
+  std::int32_t num_logits_rounds = 0;
+  for (std::int32_t i = 0; i < num_rounds; ++i) {
+    lay_out(spans, i * round, std::min(round, num_tokens - i * round));
+    num_logits_rounds += executor_->rows().num_logits > 0 ? 1 : 0;
+  }
+  stream.begin_pass(num_rounds, num_logits_rounds, should_stop);
+  const int num_segments = num_rounds == 1 ? 1 : executor_->num_segments();
+  for (int segment = 0; segment < num_segments && !stream.is_stopped(); ++segment) {
+    float* logits = logits_->as<float>();
+    for (std::int32_t i = 0; i < num_rounds && !stream.is_stopped(); ++i) {
+      lay_out(spans, i * round, std::min(round, num_tokens - i * round));
+      executor_->run(segment, num_rounds == 1 ? executor_->num_segments() : segment + 1, logits);
+      logits += executor_->rows().num_logits * executor_->logits_stride();
+      if (should_stop && should_stop()) stream.stop();
+    }
+  }
+  if (!stream.end_pass()) throw Stopped();
+}
+
+void Runtime::stop() {
+  if (WeightStream* stream = store_->stream()) stream->stop();
+}
+
+Logits Runtime::step(std::span<const Span> spans, const std::function<bool()>& should_stop) {
   if (spans.empty()) fail("found none, expected at least one");
   std::int32_t num_tokens = 0, num_logits = 0;
   std::int64_t pages = 0;
@@ -113,8 +147,12 @@ Logits Runtime::step(std::span<const Span> spans) {
   const auto logits_bytes = static_cast<std::size_t>(num_logits * stride * std::int64_t{sizeof(float)});
   if (logits_->num_bytes() < logits_bytes) logits_ = std::make_shared<Memory>(logits_bytes);
   for (const Span& span : spans) kv_->reserve(span.sequence, static_cast<std::int32_t>(span.tokens.size()));
-  lay_out(spans);
-  executor_->run(logits_->as<float>());
+  if (store_->stream() != nullptr) {
+    run_streamed(spans, num_tokens, should_stop);
+  } else {
+    lay_out(spans, 0, num_tokens);
+    executor_->run(logits_->as<float>());
+  }
   for (const Span& span : spans) kv_->commit(span.sequence, static_cast<std::int32_t>(span.tokens.size()));
   return {logits_, logits_->as<float>(), num_logits, stride, vocab_size()};
 }

@@ -1,6 +1,8 @@
 // A loaded model that runs steps: the graph's executor, its KV cache and its threads.
 #pragma once
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -12,6 +14,7 @@ struct RuntimeOptions {
   const KernelTable* kernels = nullptr;
   std::int32_t num_threads = 1;
   std::int32_t batch_tokens = 512;  // most tokens of a step
+  std::int32_t round_tokens = 0;    // of a round, where weights are streamed (graph/plan.h); 0: as batch_tokens
   std::int32_t context = 0;         // most positions of a sequence
   KVFormat kv_format = KVFormat::f16;
   std::int64_t kv_budget_bytes = 0;
@@ -26,7 +29,12 @@ struct Logits {
   std::int32_t vocab_size = 0;
 };
 
-// Not thread-safe: one caller at a time.
+// A step that was ended before its end.
+struct Stopped : std::exception {
+  const char* what() const noexcept override { return "the step was stopped"; }
+};
+
+// Not thread-safe but for stop(): one caller at a time.
 class Runtime {
  public:
   // REQUIRES: the store is loaded and outlives the runtime. Throws std::invalid_argument if graph and weights do not
@@ -36,15 +44,20 @@ class Runtime {
   KVStore& kv() { return *kv_; }
   const KVStore& kv() const { return *kv_; }
   std::int32_t vocab_size() const { return graph_.vocab_size(); }
-  std::int32_t batch_tokens() const { return options_.batch_tokens; }
+  // What was asked for, or less where several rounds cannot share what they stream.
+  std::int32_t batch_tokens() const { return executor_->max_rows(); }
   std::int64_t activation_bytes() const { return executor_->arena_bytes(); }
   const std::vector<LinearPick>& linear_picks() const { return executor_->choice().picks(); }
 
   // Could these many tokens be appended to each of the sequences at once?
   bool can_reserve(std::span<const std::pair<SequenceId, std::int32_t>> appends) const;
   // Appends every span to its sequence and computes the logits asked for, span after span.
-  // Throws std::invalid_argument (a span is malformed) or std::length_error (no pages left); nothing has changed then.
-  Logits step(std::span<const Span> spans);
+  // Throws std::invalid_argument (a span is malformed), std::length_error (no pages left), and, where weights are
+  // streamed, ReadError or Stopped; nothing has changed then. should_stop: asked now and then
+  // while the disk is waited for, and between the rounds.
+  Logits step(std::span<const Span> spans, const std::function<bool()>& should_stop = nullptr);
+  // From any thread: ends the step that runs, if its weights are streamed, and the reads that belong to it.
+  void stop();
 
   // Between the two, thread 0 notes what each step of the plan takes.
   void start_profile() { executor_->start_profile(); }
@@ -53,7 +66,8 @@ class Runtime {
 
  private:
   void check(const Span& span, std::int32_t num_tokens_before) const;
-  void lay_out(std::span<const Span> spans);
+  void lay_out(std::span<const Span> spans, std::int32_t first, std::int32_t num_tokens);
+  void run_streamed(std::span<const Span> spans, std::int32_t num_tokens, const std::function<bool()>& should_stop);
 
   const Graph graph_;
   const std::shared_ptr<const WeightStore> store_;

@@ -109,6 +109,14 @@ int File::open_again(bool is_direct) const {
 #endif
 }
 
+void File::drop_cached(std::int64_t offset, std::int64_t length) const {
+#ifdef POSIX_FADV_DONTNEED
+  posix_fadvise(descriptor_, offset, length, POSIX_FADV_DONTNEED);
+#else
+  static_cast<void>(offset), static_cast<void>(length);
+#endif
+}
+
 double disk_read_rate(const std::string& path, std::int64_t num_bytes, std::int64_t chunk_bytes, bool& was_direct) {
   was_direct = false;
   int descriptor = -1;

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "base/float16.h"
-#include "formats/pack.h"
+#include "weights/piece.h"
 
 namespace edgert {
 namespace {
@@ -26,51 +26,11 @@ constexpr std::int32_t kMaxScaleExponent = 5;       // a p7 at 2 bits
 constexpr std::int32_t kRows = -1, kOutliers = -2;  // in place of a part
 constexpr std::chrono::milliseconds kProgressInterval{50};
 
-std::int64_t element_bytes(Format format) { return format == Format::f32 ? 4 : 2; }
-
-// Bytes of one row in a file that holds rows.
-std::int64_t file_row_bytes(Format format, std::int64_t cols) {
-  const FormatSpec& s = spec(format);
-  return s.is_float ? cols * element_bytes(format) : cols / s.block_columns * s.block_bytes;
-}
-
-float widen(Format format, const std::uint8_t* p) {
-  if (format == Format::f32) {
-    float value;
-    std::memcpy(&value, p, 4);
-    return value;
-  }
-  std::uint16_t bits;
-  std::memcpy(&bits, p, 2);
-  return format == Format::f16 ? float_from_f16(bits) : float_from_bf16(bits);
-}
-
 template <class Number>
 Number number_at(const std::uint8_t* p, std::int64_t index) {
   Number number;
   std::memcpy(&number, p + index * static_cast<std::int64_t>(sizeof(Number)), sizeof(Number));
   return number;
-}
-
-// By a power of two, which is exact up to the largest bfloat16.
-void multiply_bf16(std::uint8_t* values, std::int64_t count, float factor) {
-  for (std::uint8_t* p = values; p < values + 2 * count; p += 2) {
-    std::uint16_t bits;
-    std::memcpy(&bits, p, 2);
-    bits = static_cast<std::uint16_t>(bits_from_float(float_from_bf16(bits) * factor) >> 16);
-    std::memcpy(p, &bits, 2);
-  }
-}
-
-// Where the packer writes six bits: the products with codes that matrix units take as bytes rely on it.
-bool has_six_bits(Format format, std::int32_t part) {
-  const std::string_view name = spec(format).part_names[static_cast<std::size_t>(part)];
-  return (format == Format::q4_k || format == Format::q5_k) && (name == "subscale" || name == "submin");
-}
-
-std::int64_t source_row(std::int64_t row, std::int64_t head_dim) {
-  const std::int64_t half = head_dim / 2, in_head = row % head_dim;
-  return row - in_head + 2 * (in_head % half) + in_head / half;
 }
 
 }  // namespace
@@ -140,7 +100,7 @@ WeightId WeightStore::add(const WeightRequest& request) {
     check_address(address);
     const std::int64_t expected = has_parts
                                       ? part_bytes(request.format, static_cast<int>(p), request.rows, request.cols)
-                                      : request.rows * file_row_bytes(request.format, is_vector ? 1 : request.cols);
+                                      : request.rows * file_row_bytes(request);
     if (address.length != expected)
       fail("found " + std::to_string(address.length) + " bytes, expected " + std::to_string(expected));
   }
@@ -169,7 +129,7 @@ WeightId WeightStore::add(const WeightRequest& request) {
   weight.view.cols = static_cast<std::int32_t>(request.cols);
   weight.view.strips = static_cast<std::int32_t>((request.rows + kStripRows - 1) / kStripRows);
   weight.view.groups = static_cast<std::int32_t>((request.cols + kGroupColumns - 1) / kGroupColumns);
-  weight.view.row_bytes = s.is_float ? request.cols * element_bytes(request.format) : 0;
+  weight.view.row_bytes = s.is_float ? (is_vector ? 0 : file_row_bytes(request)) : 0;
   weights_.push_back(std::move(weight));
   const auto id = static_cast<WeightId>(weights_.size()) - 1;
   ids_.emplace(request.name, id);
@@ -183,7 +143,7 @@ WeightId WeightStore::find(const std::string& name) const {
 
 // Gives every part its place in the arena; returns the arena's bytes.
 std::int64_t WeightStore::place() {
-  std::int64_t end = 0;
+  std::int64_t end = kPartAlignment;  // 0: not there
   for (Weight& weight : weights_) {
     const WeightRequest& r = weight.request;
     const bool is_vector = r.cols == 0;
@@ -192,6 +152,7 @@ std::int64_t WeightStore::place() {
       // A vector is widened to float32 and padded to whole strips, so that kernels may read 16 values at a time.
       const std::int64_t num_bytes =
           is_vector ? round_up(r.rows, kStripRows) * 4 : part_bytes(r.format, p, r.rows, r.cols);
+      if (weight.is_streamed && strip_part_bytes(r, p) > 0) continue;
       weight.arena_offsets[static_cast<std::size_t>(p)] = end;
       end += round_up(num_bytes, kPartAlignment);
     }
@@ -214,20 +175,20 @@ std::vector<WeightStore::ReadTask> WeightStore::split_into_tasks() const {
       for (const PartAddress& address : r.outliers) num_bytes += address.length;
       tasks.push_back({id, kOutliers, 0, 1, num_bytes});
     }
-    const bool is_direct = r.cols != 0 && r.unpermute_heads == 0 && (r.is_packed || spec(r.format).is_float);
-    if (is_direct) {
-      for (std::size_t p = 0; p < r.parts.size(); ++p)
+    if (r.is_direct()) {
+      for (std::size_t p = 0; p < r.parts.size(); ++p) {
+        if (weights_[i].is_streamed && strip_part_bytes(r, static_cast<int>(p)) > 0) continue;
         for (std::int64_t begin = 0; begin < r.parts[p].length; begin += kTaskBytes) {
           const std::int64_t count = std::min(kTaskBytes, r.parts[p].length - begin);
           tasks.push_back({id, static_cast<std::int32_t>(p), begin, count, count});
         }
+      }
       continue;
     }
-    const std::int64_t row_bytes = file_row_bytes(r.format, std::max<std::int64_t>(r.cols, 1));
-    // Whole strips and whole heads, so that a task's rows are one range of the file.
-    const std::int64_t head_dim = r.unpermute_heads > 0 ? r.rows / r.unpermute_heads : 1;
-    const std::int64_t unit = std::lcm<std::int64_t, std::int64_t>(kStripRows, head_dim);
-    const std::int64_t rows = r.cols == 0 ? r.rows : std::max<std::int64_t>(1, kTaskBytes / (row_bytes * unit)) * unit;
+    if (weights_[i].is_streamed) continue;
+    const std::int64_t row_bytes = file_row_bytes(r), unit = row_unit(r);
+    const std::int64_t rows =
+        r.is_vector() ? r.rows : std::max<std::int64_t>(1, kTaskBytes / (row_bytes * unit)) * unit;
     for (std::int64_t begin = 0; begin < r.rows; begin += rows) {
       const std::int64_t count = std::min(rows, r.rows - begin);
       tasks.push_back({id, kRows, begin, count, count * row_bytes});
@@ -239,33 +200,18 @@ std::vector<WeightStore::ReadTask> WeightStore::split_into_tasks() const {
 void WeightStore::read_rows(const Weight& weight, std::int64_t first_row, std::int64_t num_rows,
                             std::vector<std::uint8_t>& scratch) {
   const WeightRequest& r = weight.request;
-  const bool is_vector = r.cols == 0;
-  const std::int64_t row_bytes = file_row_bytes(r.format, is_vector ? 1 : r.cols);
+  const std::int64_t row_bytes = file_row_bytes(r);
   scratch.resize(static_cast<std::size_t>(num_rows * row_bytes));
-  const PartAddress& address = r.parts[0];
-  files_[static_cast<std::size_t>(address.file)].read(address.offset + first_row * row_bytes, num_rows * row_bytes,
-                                                      scratch.data());
-  const std::int64_t head_dim = r.unpermute_heads > 0 ? r.rows / r.unpermute_heads : 0;
-  const auto row_data = [&](std::int64_t row) -> const std::uint8_t* {
-    if (row >= first_row + num_rows) return nullptr;
-    const std::int64_t source = head_dim > 0 ? source_row(row, head_dim) : row;
-    return scratch.data() + (source - first_row) * row_bytes;
-  };
+  read(r.parts[0], first_row * row_bytes, num_rows * row_bytes, scratch.data());
   std::uint8_t* out[kMaxParts];
   for (int p = 0; p < kMaxParts; ++p) out[p] = arena_.data() + weight.arena_offsets[static_cast<std::size_t>(p)];
-  if (is_vector) {
-    auto* values = reinterpret_cast<float*>(out[0]);
-    for (std::int64_t row = first_row; row < first_row + num_rows; ++row) values[row] = widen(r.format, row_data(row));
-  } else if (spec(r.format).is_float) {
-    for (std::int64_t row = first_row; row < first_row + num_rows; ++row)
-      std::memcpy(out[0] + row * row_bytes, row_data(row), static_cast<std::size_t>(row_bytes));
-  } else {
-    for (std::int64_t row = first_row; row < first_row + num_rows; row += kStripRows) {
-      const std::uint8_t* rows[kStripRows];
-      for (int i = 0; i < kStripRows; ++i) rows[i] = row_data(row + i);
-      pack_strip(r.format, rows, static_cast<int>(r.cols), static_cast<int>(row / kStripRows), out);
-    }
-  }
+  place_rows(r, scratch.data(), first_row, num_rows, out);
+}
+
+void WeightStore::read(const PartAddress& address, std::int64_t begin, std::int64_t count, std::uint8_t* out) const {
+  const File& file = files_[static_cast<std::size_t>(address.file)];
+  file.read(address.offset + begin, count, out);
+  if (is_budgeted_) file.drop_cached(address.offset + begin, count);
 }
 
 // Kernels take an input's column without a check: every number is looked at here. In memory the rows of a strip take
@@ -280,7 +226,7 @@ void WeightStore::read_outliers(const Weight& weight, std::vector<std::uint8_t>&
   const std::uint8_t *columns = scratch.data() + starts_bytes, *values = columns + 2 * count;
   std::int64_t end = 0;
   for (const PartAddress& address : r.outliers) {
-    files_[static_cast<std::size_t>(address.file)].read(address.offset, address.length, scratch.data() + end);
+    read(address, 0, address.length, scratch.data() + end);
     end += address.length;
   }
   const auto start_of = [&](std::int64_t row) { return number_at<std::uint32_t>(scratch.data(), row); };
@@ -326,17 +272,8 @@ void WeightStore::run_task(const ReadTask& task, std::vector<std::uint8_t>& scra
   if (task.part == kOutliers) return read_outliers(weight, scratch);
   const PartAddress& address = weight.request.parts[static_cast<std::size_t>(task.part)];
   std::uint8_t* out = arena_.data() + weight.arena_offsets[static_cast<std::size_t>(task.part)];
-  files_[static_cast<std::size_t>(address.file)].read(address.offset + task.begin, task.count, out + task.begin);
-  if (task.part == 0 && weight.request.scale_exponent > 0) {
-    multiply_bf16(out + task.begin, task.count / 2, static_cast<float>(1 << weight.request.scale_exponent));
-  }
-  if (has_six_bits(weight.request.format, task.part)) {
-    const std::uint8_t largest = *std::max_element(out + task.begin, out + task.begin + task.count);
-    if (largest > 63)
-      throw std::invalid_argument(weight.request.name + ": found " + std::to_string(largest) + " in its " +
-                                  spec(weight.request.format).part_names[static_cast<std::size_t>(task.part)] +
-                                  ", expected 0 to 63; convert the model again");
-  }
+  read(address, task.begin, task.count, out + task.begin);
+  finish_part(weight.request, task.part, out + task.begin, task.count);
 }
 
 void WeightStore::read_tasks(Reading& reading) {
@@ -356,7 +293,29 @@ void WeightStore::read_tasks(Reading& reading) {
   reading.changed.notify_all();
 }
 
-void WeightStore::start_loading(int num_threads) {
+void WeightStore::set_stream(const StreamPlan& plan, const ReaderOptions& options) {
+  const auto mark = [&](WeightId id) {
+    if (id < 0 || static_cast<std::size_t>(id) >= weights_.size())
+      throw std::invalid_argument("stream: found weight " + std::to_string(id) + ", expected one that was added");
+    Weight& weight = weights_[static_cast<std::size_t>(id)];
+    if (weight.request.is_vector() || weight.is_streamed)
+      throw std::invalid_argument(weight.request.name + ": found streamed, expected a matrix, and once");
+    if (weight.request.is_packed && !spec(weight.request.format).is_float)
+      for (const PartAddress& part : weight.request.parts)
+        if (part.offset % kPartAlignment != 0)
+          throw std::invalid_argument(weight.request.name + ": found a part at byte " + std::to_string(part.offset) +
+                                      ", expected a multiple of " + std::to_string(kPartAlignment) +
+                                      "; convert the model again");
+    weight.is_streamed = true;
+  };
+  for (const StreamPlan::Cut& cut : plan.cuts) mark(cut.id);
+  for (const WeightId id : plan.lookups) mark(id);
+  plan_ = std::make_unique<StreamPlan>(plan);
+  reader_options_ = options;
+}
+
+void WeightStore::start_loading(int num_threads, bool is_budgeted) {
+  is_budgeted_ = is_budgeted;
   arena_ = Memory(static_cast<std::size_t>(place()));
   reading_ = std::make_unique<Reading>();
   reading_->tasks = split_into_tasks();
@@ -398,12 +357,25 @@ void WeightStore::finish_loading(const std::function<void(std::int64_t, std::int
   reading_.reset();
   for (Weight& weight : weights_) {
     for (int p = 0; p < kMaxParts; ++p)
-      weight.view.parts[static_cast<std::size_t>(p)] =
-          arena_.data() + weight.arena_offsets[static_cast<std::size_t>(p)];
+      if (!weight.is_streamed || weight.arena_offsets[static_cast<std::size_t>(p)] > 0)
+        weight.view.parts[static_cast<std::size_t>(p)] =
+            arena_.data() + weight.arena_offsets[static_cast<std::size_t>(p)];
     if (weight.request.outliers.empty()) continue;
     weight.view.outlier_starts = reinterpret_cast<const std::uint32_t*>(arena_.data() + weight.outlier_starts_offset);
     weight.view.outliers = reinterpret_cast<const Outlier*>(arena_.data() + weight.outliers_offset);
   }
+  if (plan_ != nullptr) open_stream();
+}
+
+void WeightStore::open_stream() {
+  std::vector<const WeightRequest*> requests;
+  std::vector<const WeightView*> views;
+  for (const Weight& weight : weights_) {
+    requests.push_back(&weight.request);
+    views.push_back(&weight.view);
+  }
+  stream_ = std::make_unique<WeightStream>(files_, requests, views, *plan_, reader_options_);
+  plan_.reset();
 }
 
 void WeightStore::stop_reading() {

@@ -9,33 +9,11 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
-#include "formats/format.h"
 #include "io/file.h"
+#include "weights/request.h"
+#include "weights/stream.h"
 
 namespace edgert {
-
-using WeightId = std::int32_t;
-
-struct PartAddress {
-  std::int32_t file = 0;  // index from add_file: a model may be split over files
-  std::int64_t offset = 0, length = 0;
-};
-
-// A weight as a file holds it. `cols` is 0 for a vector of `rows` values.
-struct WeightRequest {
-  std::string name;
-  Format format = Format::f32;
-  std::int64_t rows = 0, cols = 0;
-  std::vector<PartAddress> parts;  // one for float formats and ggml blocks, else one for each part of the format
-  bool is_packed = false;          // the file holds the strips of the format's parts, not rows
-  // Heads of a matrix whose rows a GGUF file holds pair by pair; 0: the rows lie as they are meant.
-  // Row h * head_dim + t * (head_dim / 2) + j is read from row h * head_dim + 2 * j + t.
-  std::int32_t unpermute_heads = 0;
-  // The bf16 scales of part 0 are multiplied by 2 to this power: a uniform grid seen at fewer bits has wider steps.
-  std::int32_t scale_exponent = 0;
-  // Starts, columns and values of the outliers beside the parts (docs/formats.md, section 2); empty: there are none.
-  std::vector<PartAddress> outliers;
-};
 
 class WeightStore {
  public:
@@ -49,12 +27,16 @@ class WeightStore {
   // Checks the request against the open file. Throws std::invalid_argument or std::out_of_range, naming the tensor.
   // REQUIRES: nothing is being read.
   WeightId add(const WeightRequest& request);
-  // Begins to read every weight into one arena, in the order in which they were added, on threads of its own: the
-  // caller goes on. Nothing can be added any more. Throws std::bad_alloc, or std::system_error without a thread.
-  void start_loading(int num_threads);
-  // Waits for it; progress(done, total) in bytes, from this thread, now and then and at the end. Throws what File::read
-  // throws, what progress throws, and std::invalid_argument for outliers that are wrong; the store then holds no
-  // weight.
+  // What of the weights shall not be resident, and how it is read. Throws std::invalid_argument.
+  // REQUIRES: every weight has been added, and nothing has been read.
+  void set_stream(const StreamPlan& plan, const ReaderOptions& options);
+  // Begins to read every weight that is not streamed into one arena, in the order in which they were added, on threads
+  // of its own: the caller goes on. Nothing can be added any more. is_budgeted: what was read does not stay in the page
+  // cache. Throws std::bad_alloc, or std::system_error without a thread.
+  void start_loading(int num_threads, bool is_budgeted = false);
+  // Waits for it, then sets up what is streamed; progress(done, total) in bytes, from this thread, now and then and at
+  // the end. Throws what File::read throws, what progress throws, and std::invalid_argument for outliers that are
+  // wrong; the store then holds no weight.
   void finish_loading(const std::function<void(std::int64_t, std::int64_t)>& progress);
   // Both at once.
   void load(int num_threads, const std::function<void(std::int64_t, std::int64_t)>& progress) {
@@ -68,10 +50,11 @@ class WeightStore {
   std::int64_t resident_bytes() const { return static_cast<std::int64_t>(arena_.num_bytes()); }
   std::size_t num_weights() const { return weights_.size(); }
 
-  // REQUIRES: finish_loading has returned. Every weight is resident for good, so a pin is free; with a budget it will
-  // wait.
+  // REQUIRES: finish_loading has returned, and the weight is not streamed.
   const WeightView& pin(WeightId id) const { return weights_[static_cast<std::size_t>(id)].view; }
-  void release(WeightId) const {}
+  bool is_streamed(WeightId id) const { return weights_[static_cast<std::size_t>(id)].is_streamed; }
+  // Null: every weight is resident.
+  WeightStream* stream() const { return stream_.get(); }
   // Shape and format, without residency.
   const WeightView& describe(WeightId id) const { return weights_[static_cast<std::size_t>(id)].view; }
 
@@ -79,6 +62,7 @@ class WeightStore {
   struct Weight {
     WeightRequest request;
     WeightView view;
+    bool is_streamed = false;
     std::array<std::int64_t, kMaxParts> arena_offsets{};
     std::int64_t outlier_starts_offset = 0, outliers_offset = 0;  // in the arena
   };
@@ -94,28 +78,49 @@ class WeightStore {
   void read_rows(const Weight& weight, std::int64_t first_row, std::int64_t num_rows,
                  std::vector<std::uint8_t>& scratch);
   void read_outliers(const Weight& weight, std::vector<std::uint8_t>& scratch);
+  void read(const PartAddress& address, std::int64_t begin, std::int64_t count, std::uint8_t* out) const;
+  void open_stream();
   void run_task(const ReadTask& task, std::vector<std::uint8_t>& scratch);
 
   std::vector<File> files_;
   std::vector<Weight> weights_;
   std::unordered_map<std::string, WeightId> ids_;
   Memory arena_;
+  bool is_budgeted_ = false;
   std::unique_ptr<Reading> reading_;  // from start_loading to finish_loading
+  std::unique_ptr<StreamPlan> plan_;
+  ReaderOptions reader_options_;
+  std::unique_ptr<WeightStream> stream_;
 };
 
-// Pins for the length of a scope.
-class WeightPin {
+// Strips of a weight, from `begin` up to at most `end`, for the length of a scope. Waits for what is streamed.
+class StripPin {
  public:
-  WeightPin(const WeightStore& store, WeightId id) : store_(store), id_(id), view_(store.pin(id)) {}
-  ~WeightPin() { store_.release(id_); }
-  WeightPin(const WeightPin&) = delete;
-  WeightPin& operator=(const WeightPin&) = delete;
-  const WeightView& view() const { return view_; }
+  StripPin(const WeightStore& store, WeightId id, std::int32_t begin, std::int32_t end)
+      : stream_(store.is_streamed(id) ? store.stream() : nullptr), begin_(begin) {
+    if (stream_ == nullptr) {
+      view_ = &store.pin(id);
+      lease_.end = end;
+    } else if (stream_->acquire(id, begin, end, lease_)) {
+      view_ = &lease_.view;
+    }
+  }
+  ~StripPin() {
+    if (stream_ != nullptr && view_ != nullptr) stream_->release(lease_, begin_);
+  }
+  StripPin(const StripPin&) = delete;
+  StripPin& operator=(const StripPin&) = delete;
+
+  // False: the pass was stopped, and nothing may be read.
+  explicit operator bool() const { return view_ != nullptr; }
+  const WeightView& view() const { return *view_; }
+  std::int32_t end() const { return lease_.end; }
 
  private:
-  const WeightStore& store_;
-  const WeightId id_;
-  const WeightView& view_;
+  WeightStream* const stream_;
+  const std::int32_t begin_;
+  StripLease lease_;
+  const WeightView* view_ = nullptr;
 };
 
 }  // namespace edgert

@@ -26,6 +26,8 @@ def open_model(
     bits: int | None = None,
     kv_format: str = "f16",
     cache: bool = False,
+    ram: str | None = None,
+    disk_limit: str | None = None,
 ) -> LLM:
     """The model, with its progress on stderr while its weights are read. bits and kv_format are checked by `load`."""
     with BytesProgress(f"loading {path.name if path else 'the model'}") as progress:
@@ -36,6 +38,8 @@ def open_model(
             bits=bits,
             kv_format=cast(Any, kv_format),
             cache=cache,
+            ram=ram,
+            disk_limit=disk_limit,
             progress=progress.update,
         )
 

@@ -101,6 +101,19 @@ Cache: TypeAlias = Annotated[
         help="Keep a GGUF model's weights as they lie in memory in MODEL.edgert beside it; start there.",
     ),
 ]
+Ram: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--ram",
+        metavar="SIZE",
+        help="Most memory to take in all, such as 3GiB, or auto; the rest of the model is read from disk as it runs. "
+        "The answer stays the same.",
+    ),
+]
+DiskLimit: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--disk-limit", metavar="RATE", help="With --ram: read at most so fast, such as 500MB/s."),
+]
 Stop: TypeAlias = Annotated[
     list[str] | None, typer.Option("--stop", metavar="TEXT", help="End the answer before this text; may be repeated.")
 ]

@@ -47,6 +47,8 @@ def run(
     bits: options.Bits = None,
     kv_format: options.KVFormat = "f16",
     cache: options.Cache = False,
+    ram: options.Ram = None,
+    disk_limit: options.DiskLimit = None,
     stop: options.Stop = None,
     ignore_eos: options.IgnoreEos = False,
     system: options.System = None,
@@ -79,7 +81,14 @@ def run(
     from edgert.cli.answers import open_model
 
     with open_model(
-        options.model_path(model), threads=threads, context=context, bits=bits, kv_format=kv_format, cache=cache
+        options.model_path(model),
+        threads=threads,
+        context=context,
+        bits=bits,
+        kv_format=kv_format,
+        cache=cache,
+        ram=ram,
+        disk_limit=disk_limit,
     ) as llm:
         chunks = _answer(
             llm,

@@ -10,6 +10,7 @@ _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _SMAPS = Path("/proc/self/smaps_rollup")
+_STATM = Path("/proc/self/statm")
 _HUGE_PAGE_BYTES = 2 << 20
 
 
@@ -23,6 +24,16 @@ def available_bytes() -> int:
     free = _memory("MemAvailable", "available")
     limit = cgroup_available_bytes()
     return free if limit is None else min(free, limit)
+
+
+def resident_bytes() -> int:
+    """Bytes of this process that are in memory now."""
+    pages = _read(_STATM).split()[1:2]
+    if pages and pages[0].isdigit():
+        return int(pages[0]) * mmap.PAGESIZE
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
 
 
 def cgroup_available_bytes(root: Path = _CGROUP_ROOT, own: Path = _OWN_CGROUPS) -> int | None:

@@ -37,11 +37,15 @@ class Engine:
     drives, nor on what runs beside a request.
     """
 
-    def __init__(self, runtime: Runtime, *, batch_tokens: int, cache_prompts: int) -> None:
-        """batch_tokens: most tokens of a step; cache_prompts: conversations whose keys and values are kept."""
+    def __init__(self, runtime: Runtime, *, batch_tokens: int, cache_prompts: int, is_streamed: bool = False) -> None:
+        """batch_tokens: most tokens of a step; cache_prompts: conversations whose keys and values are kept.
+
+        is_streamed: a step reads weights from disk, once for however many tokens it has.
+        """
         self._runtime = runtime
         self._batch_tokens = batch_tokens
-        self._step_tokens = min(MIN_STEP_TOKENS, batch_tokens)
+        self._is_streamed = is_streamed
+        self._step_tokens = batch_tokens if is_streamed else min(MIN_STEP_TOKENS, batch_tokens)
         self._cache = PromptCache(runtime, cache_prompts)
         self._turns = Turns()
         self._active: dict[int, Sequence] = {}
@@ -190,7 +194,7 @@ class Engine:
 
     def _next_step_tokens(self, num_tokens: int, elapsed_s: float) -> int:
         """Most tokens of the next step, from how long this one took. The results do not depend on it."""
-        if num_tokens < min(MIN_MEASURED_TOKENS, self._batch_tokens) or elapsed_s <= 0:
+        if self._is_streamed or num_tokens < min(MIN_MEASURED_TOKENS, self._batch_tokens) or elapsed_s <= 0:
             return self._step_tokens
         fitting = int(num_tokens / elapsed_s * STEP_S) // MIN_STEP_TOKENS * MIN_STEP_TOKENS
         return min(self._batch_tokens, max(MIN_STEP_TOKENS, fitting))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edgert import _core, tokenizer
 from edgert.device.isa import select_isa
@@ -16,15 +17,19 @@ from edgert.device.kernels import (
     read_choices,
     select_kernel,
 )
-from edgert.device.memory import available_bytes
+from edgert.device.memory import available_bytes, cgroup_available_bytes, resident_bytes, total_bytes
 from edgert.device.threads import default_threads
 from edgert.engine.engine import Engine
-from edgert.engine.kv_plan import KV_FORMATS, page_bytes, plan_kv
+from edgert.engine.kv_plan import KV_FORMATS, KVPlan, page_bytes, plan_kv
+from edgert.engine.memory_plan import MemoryPlan, plan_memory
 from edgert.engine.packed_cache import check_cache, is_packed_at_load, open_cache, write_cache
 from edgert.engine.params import check_integer
 from edgert.errors import ConfigError, OutOfMemoryError, UsageError
 from edgert.loader import Model, finish_loading, open_model, start_loading
 from edgert.loader.views import check_bits
+from edgert.offload.memory_budget import auto_budget
+from edgert.offload.sizes import parse_bytes, parse_rate
+from edgert.quant.layout import STRIP_ROWS
 
 Progress = Callable[[int, int], None]
 DEFAULT_BATCH_TOKENS = 512
@@ -44,6 +49,8 @@ class LoadOptions:
     cache_prompts: int = 4
     bits: int | None = None
     cache: bool = False
+    ram: int | str | None = None
+    disk_limit: int | str | None = None
 
     def __post_init__(self) -> None:
         for name, value, high in (
@@ -58,11 +65,29 @@ class LoadOptions:
             check_bits(self.bits)
         if self.kv_format not in KV_FORMATS:
             raise UsageError(f"kv_format: found {self.kv_format!r}, expected one of: {', '.join(KV_FORMATS)}")
+        self.ram_bytes()
+        self.disk_limit_bytes_per_s()
+
+    def ram_bytes(self) -> int | None:
+        """The budget; 0: as much as the machine can spare; None: no budget."""
+        if self.ram is None or isinstance(self.ram, int):
+            return None if self.ram is None else check_integer("ram", self.ram, 1)
+        return 0 if self.ram == "auto" else parse_bytes(self.ram, "ram", expected="a size such as 3GiB, or auto")
+
+    def disk_limit_bytes_per_s(self) -> int:
+        """0: no limit."""
+        if self.disk_limit is None or isinstance(self.disk_limit, int):
+            return 0 if self.disk_limit is None else check_integer("disk_limit", self.disk_limit, 1)
+        return parse_rate(self.disk_limit, "disk_limit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenModel:
-    """A model with its weights in memory, and the engine that runs it. context: tokens that a sequence may have."""
+    """A model that is ready, and the engine that runs it.
+
+    context: tokens that a sequence may have. memory: how a budget is spent; None without one. counters: what was
+    streamed so far.
+    """
 
     model: Model
     tokenizer: tokenizer.Tokenizer | None
@@ -75,6 +100,8 @@ class OpenModel:
     weight_bytes: int
     activation_bytes: int
     vocab_size: int
+    memory: MemoryPlan | None
+    counters: Callable[[], dict[str, Any]]
 
 
 def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> OpenModel:
@@ -89,19 +116,39 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
     if keeps_weights and cached is None:
         check_cache(model)
     weights = cached or model
-    start_loading(weights, store, threads=threads)
-    text = tokenizer.load(model.checkpoint)  # while the weights are read
+    budget_bytes = _budget_bytes(weights, options)
+    if budget_bytes is None:
+        start_loading(weights, store, threads=threads)
+        text = tokenizer.load(model.checkpoint)  # while the weights are read
+        memory = None
+    else:
+        text = tokenizer.load(model.checkpoint)  # first: what it takes is part of the budget
+        memory = plan_memory(
+            weights,
+            budget_bytes,
+            base_bytes=resident_bytes(),
+            threads=threads,
+            context=options.context,
+            batch_tokens=options.batch_tokens,
+            kv_format=options.kv_format,
+        )
+        start_loading(weights, store, threads=threads, set_stream=_stream(memory, options), is_budgeted=True)
     finish_loading(weights, store, progress)
     if keeps_weights and cached is None:
         write_cache(model, store)
-    # Counted after the weights are in memory: what is left is for keys and values.
-    plan = plan_kv(
-        model_context=model.context_length,
-        asked_context=options.context,
-        page_bytes=page_bytes(model.graph, options.kv_format),
-        available_bytes=available_bytes(),
-    )
-    batch_tokens = min(options.batch_tokens or DEFAULT_BATCH_TOKENS, plan.context)
+    if memory is None:
+        # Counted after the weights are in memory: what is left is for keys and values.
+        plan = plan_kv(
+            model_context=model.context_length,
+            asked_context=options.context,
+            page_bytes=page_bytes(model.graph, options.kv_format),
+            available_bytes=available_bytes(),
+        )
+        round_tokens = batch_tokens = min(options.batch_tokens or DEFAULT_BATCH_TOKENS, plan.context)
+    else:
+        plan = KVPlan(context=memory.context, budget_bytes=memory.kv_bytes)
+        round_tokens = memory.round_tokens
+        batch_tokens = round_tokens if memory.placement.fits else memory.step_tokens
     choices_file = cache_file()
     known = [choice for choice in read_choices(choices_file) if (choice.isa, choice.threads) == (isa, threads)]
     try:
@@ -111,6 +158,7 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
             isa=isa,
             threads=threads,
             batch_tokens=batch_tokens,
+            round_tokens=round_tokens,
             context=plan.context,
             kv_format=options.kv_format,
             kv_budget_bytes=plan.budget_bytes,
@@ -131,12 +179,55 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
         model=model,
         tokenizer=text,
         stop_tokens=frozenset(model.stop_tokens) | (text.stop_ids if text else frozenset()),
-        engine=Engine(runtime, batch_tokens=batch_tokens, cache_prompts=options.cache_prompts),
+        engine=Engine(
+            runtime,
+            batch_tokens=runtime.batch_tokens,
+            cache_prompts=options.cache_prompts,
+            is_streamed=memory is not None and not memory.placement.fits,
+        ),
         isa=isa,
         threads=threads,
         context=plan.context,
         kv_format=options.kv_format,
         weight_bytes=store.resident_bytes,
+        memory=memory,
+        counters=store.stream_counters,
         activation_bytes=runtime.activation_bytes,
         vocab_size=runtime.vocab_size,
     )
+
+
+def _budget_bytes(model: Model, options: LoadOptions) -> int | None:
+    """What was asked for; without it none, as long as the model fits."""
+    asked = options.ram_bytes()
+    if asked:
+        return asked
+    free = available_bytes()
+    if asked is None and model.num_bytes < free:
+        return None
+    return auto_budget(total_bytes(), free, cgroup_available_bytes())
+
+
+def _stream(memory: MemoryPlan, options: LoadOptions) -> Callable[[_core.WeightStore], None] | None:
+    """Tells the store what the placement says; None where everything fits."""
+    placement = memory.placement
+    if placement.fits:
+        return None
+    cuts: dict[str, list[int]] = {}
+    places: list[tuple[int, int]] = []
+    for piece in placement.pieces:
+        first_strips = cuts.setdefault(piece.weight, [])
+        places.append((len(cuts) - 1, len(first_strips)))
+        first_strips.append(piece.first_row // STRIP_ROWS)
+
+    def set_stream(store: _core.WeightStore) -> None:
+        store.set_stream(
+            cuts=list(cuts.items()),
+            lock_order=[places[index] for index in placement.lock_order],
+            lookups=list(placement.lookups),
+            pool_bytes=placement.pool_bytes,
+            ring_bytes=placement.ring_bytes,
+            limit_bytes_per_s=options.disk_limit_bytes_per_s(),
+        )
+
+    return set_stream

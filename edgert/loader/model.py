@@ -84,10 +84,18 @@ def open_model(path: str | os.PathLike[str], *, bits: int | None = None) -> Mode
     )
 
 
-def start_loading(model: Model, store: _core.WeightStore, *, threads: int | None = None) -> None:
+def start_loading(
+    model: Model,
+    store: _core.WeightStore,
+    *,
+    threads: int | None = None,
+    set_stream: Callable[[_core.WeightStore], None] | None = None,
+    is_budgeted: bool = False,
+) -> None:
     """Adds every weight of the model to the store and begins to read them, in the order of their use.
 
-    threads: that read and pack (None: one for each CPU).
+    threads: that read and pack (None: one for each CPU). set_stream: says which of the weights are not read now.
+    is_budgeted: what was read does not stay in the system's page cache.
 
     Raises FileFormatError if the core finds a range that is not in the file, OutOfMemoryError.
     """
@@ -108,7 +116,9 @@ def start_loading(model: Model, store: _core.WeightStore, *, threads: int | None
                 outliers=[(files[file], offset, length) for file, offset, length in source.outlier_ranges()],
             )
         name = str(model.checkpoint.path)
-        store.start_loading(threads or os.cpu_count() or 1)
+        if set_stream is not None:
+            set_stream(store)
+        store.start_loading(threads or os.cpu_count() or 1, is_budgeted)
 
 
 def finish_loading(model: Model, store: _core.WeightStore, progress: Progress | None = None) -> None:

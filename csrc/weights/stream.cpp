@@ -1,0 +1,453 @@
+#include "weights/stream.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace edgert {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kPoolSlack = 256;  // kernels read whole vectors at the end of a part
+constexpr std::chrono::milliseconds kStopInterval{10};
+constexpr double kStuckSeconds = 5;
+constexpr ReadTag kLookupTag = ReadTag{1} << 62;
+constexpr int kSegmentBits = 8;
+
+ReadTag tag_of(std::int32_t piece, std::size_t segment) {
+  return (static_cast<ReadTag>(piece) << kSegmentBits) | segment;
+}
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+std::int32_t num_strips(const WeightRequest& r) {
+  return static_cast<std::int32_t>((r.rows + kStripRows - 1) / kStripRows);
+}
+
+}  // namespace
+
+WeightStream::WeightStream(std::span<const File> files, std::span<const WeightRequest* const> requests,
+                           std::span<const WeightView* const> views, const StreamPlan& plan,
+                           const ReaderOptions& options)
+    : files_(files),
+      requests_(requests.begin(), requests.end()),
+      views_(views.begin(), views.end()),
+      of_(requests.size()),
+      times_(requests.size()) {
+  cut(plan);
+  order_locks(plan);
+  for (const WeightId id : plan.lookups) of_[static_cast<std::size_t>(id)].is_lookup = true;
+  std::int64_t raw_bytes = 0, largest_raw = 0;
+  for (const Piece& piece : pieces_) {
+    largest_ = std::max(largest_, piece.memory_bytes);
+    largest_raw = std::max(largest_raw, piece.raw_bytes);
+  }
+  const auto whole = [](std::int64_t bytes) { return bytes / kDirectAlignment * kDirectAlignment; };
+  if (largest_raw > 0) raw_bytes = std::max(whole(plan.ring_bytes / 2), 2 * largest_raw);
+  ring_bytes_ = std::max(whole(plan.ring_bytes - raw_bytes), 2 * largest_);
+  const std::int64_t pool_bytes = std::max(whole(plan.pool_bytes - raw_bytes), ring_bytes_);
+  streaming_limit_ = pool_bytes - ring_bytes_;
+  pool_ = Memory(static_cast<std::size_t>(pool_bytes + kPoolSlack));
+  raw_ = Memory(static_cast<std::size_t>(raw_bytes > 0 ? raw_bytes + kPoolSlack : 0));
+  raw_ring_.reset(0, raw_bytes);
+  limit_ = streaming_limit_;
+  ring_.reset(limit_, pool_bytes);
+  reader_ = std::make_unique<Reader>(
+      files, options,
+      [this](ReadTag tag, ReadOutcome outcome, const std::string& error) { read_ended(tag, outcome, error); });
+}
+
+WeightStream::~WeightStream() {
+  stop();
+  reader_.reset();
+}
+
+void WeightStream::cut(const StreamPlan& plan) {
+  for (const StreamPlan::Cut& c : plan.cuts) {
+    const WeightRequest& r = *requests_[static_cast<std::size_t>(c.id)];
+    const auto unit = static_cast<std::int32_t>(row_unit(r) / kStripRows);
+    of_[static_cast<std::size_t>(c.id)] = {static_cast<std::int32_t>(pieces_.size()),
+                                           static_cast<std::int32_t>(c.first_strips.size())};
+    for (std::size_t i = 0; i < c.first_strips.size(); ++i) {
+      const std::int32_t first = c.first_strips[i];
+      const std::int32_t end = i + 1 < c.first_strips.size() ? c.first_strips[i + 1] : num_strips(r);
+      if (first % unit != 0 || first >= end || (i == 0 && first != 0))
+        throw std::invalid_argument(r.name + ": found a piece from strip " + std::to_string(first) + " to " +
+                                    std::to_string(end) + ", expected ascending multiples of " + std::to_string(unit));
+      pieces_.push_back(make_piece(c.id, r, first, end - first));
+    }
+  }
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    states_.push_back(std::make_unique<State>());
+    if (pieces_[i].needs_preparing)
+      states_[i]->is_prepared.resize(static_cast<std::size_t>(pieces_[i].matrices[0].num_strips));
+  }
+}
+
+// Gives each piece the place that it has if it is kept.
+void WeightStream::order_locks(const StreamPlan& plan) {
+  lock_places_.assign(pieces_.size(), -1);
+  std::int64_t end = 0;
+  for (const auto& [index, piece] : plan.lock_order) {
+    if (index < 0 || static_cast<std::size_t>(index) >= plan.cuts.size())
+      throw std::invalid_argument("lock order: found matrix " + std::to_string(index) + ", expected one that is cut");
+    const Streamed& s = of_[static_cast<std::size_t>(plan.cuts[static_cast<std::size_t>(index)].id)];
+    if (piece < 0 || piece >= s.num_pieces || lock_places_[static_cast<std::size_t>(s.first_piece + piece)] >= 0)
+      throw std::invalid_argument("lock order: found piece " + std::to_string(piece) + ", expected each once");
+    lock_places_[static_cast<std::size_t>(s.first_piece + piece)] = end;
+    end += at(s.first_piece + piece).memory_bytes;
+  }
+}
+
+std::int32_t WeightStream::piece_of(const Streamed& weight, std::int32_t strip) const {
+  const auto first = pieces_.begin() + weight.first_piece;
+  const auto it = std::upper_bound(first, first + weight.num_pieces, strip, [](std::int32_t s, const Piece& piece) {
+    return s < piece.matrices[0].first_strip;
+  });
+  return static_cast<std::int32_t>(it - pieces_.begin()) - 1;
+}
+
+void WeightStream::set_uses(const std::vector<Use>& uses, std::size_t num_lookups) {
+  lookups_.resize(num_lookups);
+  for (const Use& use : uses) of_[static_cast<std::size_t>(use.id)].is_for_logits |= use.is_for_logits;
+  find_shared_limit(uses);
+}
+
+// The most bytes of kept pieces beside which the others of every segment fit the ring together.
+void WeightStream::find_shared_limit(const std::vector<Use>& uses) {
+  std::vector<std::int32_t> segment_of(pieces_.size(), 0);
+  std::int32_t num_segments = 1;
+  for (const Use& use : uses) {
+    const Streamed& s = of_[static_cast<std::size_t>(use.id)];
+    std::fill_n(segment_of.begin() + s.first_piece, s.num_pieces, use.segment);
+    num_segments = std::max(num_segments, use.segment + 1);
+  }
+  std::vector<std::int64_t> streamed(static_cast<std::size_t>(num_segments));
+  std::vector<std::pair<std::int64_t, std::int32_t>> kept;  // (end, piece)
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(pieces_.size()); ++i) {
+    const std::int64_t place = lock_places_[static_cast<std::size_t>(i)];
+    if (place >= 0 && place + at(i).memory_bytes <= streaming_limit_) {
+      kept.emplace_back(place + at(i).memory_bytes, i);
+    } else {
+      streamed[static_cast<std::size_t>(segment_of[static_cast<std::size_t>(i)])] += at(i).memory_bytes;
+    }
+  }
+  std::sort(kept.begin(), kept.end());
+  const std::int64_t pool = streaming_limit_ + ring_bytes_;
+  for (;;) {
+    const std::int64_t needed = *std::max_element(streamed.begin(), streamed.end()) + 2 * largest_;
+    const std::int64_t limit = std::min(streaming_limit_, pool - needed);
+    if (limit < 0) return;  // as it was: -1
+    const std::int64_t end = kept.empty() ? 0 : kept.back().first;
+    if (end <= limit) {
+      shared_limit_ = limit;
+      return;
+    }
+    const std::int32_t last = kept.back().second;
+    streamed[static_cast<std::size_t>(segment_of[static_cast<std::size_t>(last)])] += at(last).memory_bytes;
+    kept.pop_back();
+  }
+}
+
+std::int32_t WeightStream::uses_of_pass(std::int32_t piece) const {
+  const Streamed& s = of_[static_cast<std::size_t>(at(piece).matrices[0].id)];
+  return s.is_for_logits ? num_logits_rounds_ : num_rounds_;
+}
+
+// Kept, and holding no raw memory that others wait for.
+bool WeightStream::stays_between_passes(std::int32_t piece) const {
+  const State& s = *states_[static_cast<std::size_t>(piece)];
+  return s.is_kept && s.raw < 0;
+}
+
+// Waits until nothing is being read. REQUIRES: the reads have been cancelled or will end.
+void WeightStream::settle(std::unique_lock<std::mutex>& lock) {
+  changed_.wait(lock, [this] { return num_reading_ == 0; });
+}
+
+void WeightStream::set_limit(std::int64_t limit, std::unique_lock<std::mutex>& lock) {
+  if (limit == limit_) return;
+  reader_->cancel_all();
+  settle(lock);
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(pieces_.size()); ++i) {
+    const bool stays =
+        stays_between_passes(i) && lock_places_[static_cast<std::size_t>(i)] + at(i).memory_bytes <= limit;
+    if (state(i).residence.load() == Residence::resident && !stays) drop(i);
+  }
+  limit_ = limit;
+  ring_.reset(limit, streaming_limit_ + ring_bytes_);
+  raw_ring_.reset(0, raw_ring_.capacity());
+  is_next_lap_ = false;
+}
+
+void WeightStream::begin_pass(std::int32_t num_rounds, std::int32_t num_logits_rounds,
+                              std::function<bool()> should_stop) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  num_rounds_ = num_rounds;
+  num_logits_rounds_ = num_logits_rounds;
+  should_stop_ = std::move(should_stop);
+  caller_ = std::this_thread::get_id();
+  set_limit(num_rounds > 1 ? shared_limit_ : streaming_limit_, lock);
+  if (!is_next_lap_) cursor_ = 0;
+  is_next_lap_ = false;
+  is_in_pass_ = true;
+  last_change_ = Clock::now();
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(pieces_.size()); ++i) {
+    State& s = state(i);
+    s.strips_left.store(uses_of_pass(i) * at(i).matrices[0].num_strips);
+    if (uses_of_pass(i) > 0) continue;
+    // Read ahead for a pass that does not need it.
+    if (s.residence.load() == Residence::resident && !stays_between_passes(i)) drop(i);
+    if (s.residence.load() == Residence::reading && (!s.is_kept || at(i).is_packed())) s.is_unwanted = true;
+  }
+  advance();
+}
+
+bool WeightStream::end_pass() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  is_in_pass_ = false;
+  should_stop_ = nullptr;
+  if (!is_stopped_.load()) return true;
+  reader_->cancel_all();
+  settle(lock);
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(pieces_.size()); ++i)
+    if (state(i).residence.load() == Residence::resident && !stays_between_passes(i)) drop(i);
+  is_next_lap_ = false;
+  cursor_ = 0;
+  is_stopped_.store(false);
+  const std::string error = std::exchange(error_, {});
+  if (error.empty()) return false;
+  if (std::exchange(is_error_of_content_, false)) throw std::invalid_argument(error);
+  throw ReadError(error);
+}
+
+void WeightStream::stop() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!is_in_pass_) return;
+  is_stopped_.store(true, std::memory_order_release);
+  reader_->cancel_all();
+  changed_.notify_all();
+}
+
+// REQUIRES: the lock is held.
+void WeightStream::fail(const std::string& error) {
+  if (error_.empty()) error_ = error;
+  is_stopped_.store(true, std::memory_order_release);
+  changed_.notify_all();
+}
+
+// Asks for pieces in the order of their use until memory ends, or the pass to come would overtake this one.
+void WeightStream::advance() {
+  const auto end = static_cast<std::int32_t>(pieces_.size());
+  while (is_in_pass_ && !is_stopped_.load() && end > 0) {
+    if (cursor_ == end) {
+      if (is_next_lap_) return;
+      is_next_lap_ = true;
+      cursor_ = 0;
+    }
+    State& s = state(cursor_);
+    if (is_next_lap_ && s.strips_left.load() > 0) return;
+    const bool is_skipped = !is_next_lap_ && uses_of_pass(cursor_) == 0;
+    if (s.residence.load() == Residence::reading && s.is_unwanted) return;
+    if (!is_skipped && s.residence.load() == Residence::absent && !request(cursor_)) return;
+    ++cursor_;
+  }
+}
+
+// False: there is no room.
+bool WeightStream::request(std::int32_t index) {
+  const Piece& piece = at(index);
+  State& s = state(index);
+  const std::int64_t place = lock_places_[static_cast<std::size_t>(index)];
+  s.is_kept = place >= 0 && place + piece.memory_bytes <= limit_;
+  if (piece.is_packed() && (s.raw = raw_ring_.take(piece.raw_bytes)) < 0) return false;
+  s.memory = s.is_kept ? place : ring_.take(piece.memory_bytes);
+  if (s.memory < 0) {
+    if (piece.is_packed()) raw_ring_.undo_take();
+    return false;
+  }
+  s.segments_left = static_cast<std::int32_t>(piece.segments.size());
+  s.has_failed = s.is_unwanted = false;
+  s.was_used.store(false);
+  if (piece.needs_preparing) {
+    std::fill(s.is_prepared.begin(), s.is_prepared.end(), std::uint8_t{0});
+    s.unprepared.store(piece.matrices[0].num_strips);
+  }
+  s.residence.store(Residence::reading);
+  ++num_reading_;
+  last_change_ = Clock::now();
+  std::uint8_t* out = piece.is_packed() ? raw_.data() + s.raw : pool_.data() + s.memory;
+  for (std::size_t i = 0; i < piece.segments.size(); ++i) {
+    const PieceSegment& segment = piece.segments[i];
+    reader_->submit(
+        {tag_of(index, i), segment.file, segment.offset, segment.length, out + segment.place, ReadPriority::planned});
+  }
+  return true;
+}
+
+// REQUIRES: the piece is not being read.
+void WeightStream::drop(std::int32_t index) {
+  State& s = state(index);
+  last_change_ = Clock::now();
+  if (!s.was_used.load()) wasted_bytes_ += at(index).file_bytes;
+  if (!s.is_kept) ring_.give_back(s.memory);
+  if (s.raw >= 0) raw_ring_.give_back(s.raw);
+  s.memory = s.raw = -1;
+  s.is_kept = s.is_unwanted = false;
+  s.residence.store(Residence::absent);
+}
+
+void WeightStream::read_ended(ReadTag tag, ReadOutcome outcome, const std::string& error) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if ((tag & kLookupTag) != 0) {
+    Lookup& lookup = lookups_[static_cast<std::size_t>((tag & ~kLookupTag) >> kSegmentBits)];
+    lookup.has_failed |= outcome != ReadOutcome::complete;
+    if (outcome == ReadOutcome::failed) fail(error);
+    if (--lookup.segments_left == 0) changed_.notify_all();
+    return;
+  }
+  const auto index = static_cast<std::int32_t>(tag >> kSegmentBits);
+  State& s = state(index);
+  s.has_failed |= outcome != ReadOutcome::complete;
+  if (outcome == ReadOutcome::failed) fail(error);
+  if (--s.segments_left > 0) return;
+  --num_reading_;
+  if (s.has_failed || s.is_unwanted) {
+    drop(index);
+    advance();
+  } else {
+    s.residence.store(Residence::resident, std::memory_order_release);
+  }
+  changed_.notify_all();
+}
+
+// Returns false where the pass has been stopped meanwhile.
+bool WeightStream::wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_there) {
+  const bool asks = std::this_thread::get_id() == caller_ && should_stop_;
+  while (!is_there()) {
+    if (is_stopped_.load()) return false;
+    if (changed_.wait_for(lock, kStopInterval) != std::cv_status::timeout) continue;
+    if (asks) {
+      lock.unlock();
+      const bool stops = should_stop_();
+      lock.lock();
+      if (stops) {
+        is_stopped_.store(true, std::memory_order_release);
+        reader_->cancel_all();
+        changed_.notify_all();
+      }
+    }
+    // Nothing is on its way: waiting would never end.
+    if (num_reading_ == 0 && seconds_since(last_change_) > kStuckSeconds && !is_there())
+      fail("weights: found no room for the next piece, expected a ring that holds it; give it more memory");
+  }
+  return true;
+}
+
+bool WeightStream::acquire(WeightId id, std::int32_t begin, std::int32_t end, StripLease& lease) {
+  const Streamed& w = of_[static_cast<std::size_t>(id)];
+  lease.piece = piece_of(w, begin);
+  State& s = state(lease.piece);
+  const PieceMatrix& m = at(lease.piece).matrices[0];
+  lease.end = std::min(end, m.first_strip + m.num_strips);
+  if (is_stopped()) return false;
+  if (s.residence.load(std::memory_order_acquire) != Residence::resident) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const Clock::time_point start = Clock::now();
+    advance();
+    const bool is_there = wait(lock, [&] { return s.residence.load() == Residence::resident; });
+    StreamTimes& times = times_[static_cast<std::size_t>(id)];
+    times.waited_s += seconds_since(start);
+    ++times.num_late;
+    if (!is_there) return false;
+  }
+  s.was_used.store(true, std::memory_order_relaxed);
+  if (s.unprepared.load(std::memory_order_acquire) > 0 && !prepare(lease.piece, begin, lease.end)) return false;
+  lease.view = piece_view(m, *views_[static_cast<std::size_t>(id)], pool_.data() + s.memory);
+  return true;
+}
+
+// Each strip once: a thread prepares those that it will read, before it reads them.
+bool WeightStream::prepare(std::int32_t index, std::int32_t begin, std::int32_t end) {
+  State& s = state(index);
+  const Piece& piece = at(index);
+  const PieceMatrix& m = piece.matrices[0];
+  std::int32_t num_done = 0;
+  try {
+    for (std::int32_t strip = begin; strip < end; ++strip) {
+      std::uint8_t& is_done = s.is_prepared[static_cast<std::size_t>(strip - m.first_strip)];
+      if (is_done != 0) continue;
+      prepare_strips(m, pool_.data() + s.memory, piece.is_packed() ? raw_.data() + s.raw : nullptr, strip, strip + 1);
+      is_done = 1;
+      ++num_done;
+    }
+  } catch (const std::invalid_argument& error) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_error_of_content_ = true;
+    fail(error.what());
+    return false;
+  }
+  if (num_done == 0 || s.unprepared.fetch_sub(num_done, std::memory_order_acq_rel) != num_done) return true;
+  if (piece.is_packed()) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    raw_ring_.give_back(std::exchange(s.raw, -1));
+    advance();
+  }
+  return true;
+}
+
+void WeightStream::release(const StripLease& lease, std::int32_t begin) {
+  State& s = state(lease.piece);
+  const std::int32_t used = lease.end - begin;
+  if (s.strips_left.fetch_sub(used, std::memory_order_acq_rel) != used) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++times_[static_cast<std::size_t>(at(lease.piece).matrices[0].id)].num_hits;
+  if (!s.is_kept) drop(lease.piece);
+  advance();
+}
+
+bool WeightStream::look_up(WeightId id, std::int64_t row, std::size_t slot, WeightView& view) {
+  const WeightRequest& r = *requests_[static_cast<std::size_t>(id)];
+  const auto strip = static_cast<std::int32_t>(row / kStripRows);
+  const auto unit = static_cast<std::int32_t>(row_unit(r) / kStripRows);
+  const std::int32_t first = strip / unit * unit;
+  const Piece piece = make_piece(id, r, first, std::min(unit, num_strips(r) - first));
+  std::unique_lock<std::mutex> lock(mutex_);
+  Lookup& lookup = lookups_[slot];
+  const std::int64_t needed = piece.memory_bytes + piece.raw_bytes + kPoolSlack;
+  if (static_cast<std::int64_t>(lookup.memory.num_bytes()) < needed)
+    lookup.memory = Memory(static_cast<std::size_t>(needed));
+  lookup.segments_left = static_cast<std::int32_t>(piece.segments.size());
+  lookup.has_failed = false;
+  std::uint8_t* memory = lookup.memory.data();
+  std::uint8_t* raw = piece.is_packed() ? memory + piece.memory_bytes : nullptr;
+  for (std::size_t i = 0; i < piece.segments.size(); ++i) {
+    const PieceSegment& segment = piece.segments[i];
+    reader_->submit({kLookupTag | tag_of(static_cast<std::int32_t>(slot), i), segment.file, segment.offset,
+                     segment.length, (raw ? raw : memory) + segment.place, ReadPriority::demand});
+  }
+  const Clock::time_point start = Clock::now();
+  // Also when the pass is stopped: the reads write to this memory until they have ended.
+  changed_.wait(lock, [&] { return lookup.segments_left == 0; });
+  StreamTimes& times = times_[static_cast<std::size_t>(id)];
+  times.waited_s += seconds_since(start);
+  ++times.num_late;
+  if (lookup.has_failed || is_stopped_.load()) return false;
+  lock.unlock();
+  const PieceMatrix& m = piece.matrices[0];
+  if (piece.needs_preparing) prepare_strips(m, memory, raw, m.first_strip, m.first_strip + m.num_strips);
+  view = piece_view(m, *views_[static_cast<std::size_t>(id)], memory);
+  return true;
+}
+
+StreamCounters WeightStream::counters() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  StreamCounters counters{reader_->counters(), wasted_bytes_, 0, times_};
+  for (std::size_t i = 0; i < pieces_.size(); ++i)
+    if (states_[i]->is_kept && states_[i]->residence.load() == Residence::resident)
+      counters.locked_bytes += pieces_[i].memory_bytes;
+  return counters;
+}
+
+}  // namespace edgert

@@ -1,0 +1,176 @@
+// Weights that do not fit the memory: read piece by piece in the order of their use, pass after pass.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/memory.h"
+#include "io/reader.h"
+#include "weights/piece.h"
+#include "weights/ring.h"
+
+namespace edgert {
+
+// A read failed; the message names the file.
+struct ReadError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// What is streamed, and through how much memory. Decided by offload/placement.py.
+struct StreamPlan {
+  struct Cut {
+    WeightId id = -1;
+    std::vector<std::int32_t> first_strips;  // of its pieces, ascending from 0; multiples of row_unit / 16
+  };
+  std::vector<Cut> cuts;  // matrices in pieces, in the order of their use
+  // (index into cuts, index of the piece), the first is kept first; all that fits beside the ring is.
+  std::vector<std::pair<std::int32_t, std::int32_t>> lock_order;
+  std::vector<WeightId> lookups;  // matrices of which single rows are read when they are asked for
+  std::int64_t pool_bytes = 0;    // for pieces, raw bytes included
+  std::int64_t ring_bytes = 0;    // of these, for pieces that are not kept
+};
+
+// Of one weight, in the passes so far.
+struct StreamTimes {
+  std::int64_t num_hits = 0, num_late = 0;  // leases of pieces that were there, or were not yet
+  double waited_s = 0;                      // summed over threads
+};
+
+struct StreamCounters {
+  ReadCounters reads;
+  std::int64_t wasted_bytes = 0;     // read and given up unused
+  std::int64_t locked_bytes = 0;     // memory of pieces that stay
+  std::vector<StreamTimes> weights;  // by WeightId
+};
+
+// Some strips of a weight, resident while the lease lasts.
+struct StripLease {
+  WeightView view;
+  std::int32_t end = 0;     // strips up to here may be read
+  std::int32_t piece = -1;  // -1: the weight is resident for good
+};
+
+// One pass at a time: begin_pass, acquire and release on any threads, end_pass.
+class WeightStream {
+ public:
+  // A step of a pass multiplies with the weight; those of one segment are needed at once by each round of a pass.
+  struct Use {
+    WeightId id = -1;
+    std::int32_t segment = 0;
+    bool is_for_logits = false;  // only in rounds that ask for logits
+  };
+
+  // requests and views: by WeightId; they and the files outlive the stream. Throws std::invalid_argument where the plan
+  // does not fit the weights, std::bad_alloc, std::system_error.
+  WeightStream(std::span<const File> files, std::span<const WeightRequest* const> requests,
+               std::span<const WeightView* const> views, const StreamPlan& plan, const ReaderOptions& options);
+  ~WeightStream();
+
+  bool has(WeightId id) const { return of_[static_cast<std::size_t>(id)].num_pieces > 0; }
+  bool is_lookup(WeightId id) const { return of_[static_cast<std::size_t>(id)].is_lookup; }
+  // The order of a pass, and how many lookups may run at a time: called once, before the first pass.
+  void set_uses(const std::vector<Use>& uses, std::size_t num_lookups);
+  // Whether several rounds can share what a pass reads: then the pieces of a segment fit the ring together.
+  bool can_share_rounds() const { return shared_limit_ >= 0; }
+
+  // should_stop: asked now and then while a thread of the caller's waits. The rounds of a pass run segment by segment.
+  void begin_pass(std::int32_t num_rounds, std::int32_t num_logits_rounds, std::function<bool()> should_stop);
+  // Throws ReadError if a read failed, std::invalid_argument if what was read is wrong.
+  // Returns false if the pass was stopped.
+  bool end_pass();
+  // From any thread: ends the reads of the pass that runs, and its waits.
+  void stop();
+  bool is_stopped() const { return is_stopped_.load(std::memory_order_acquire); }
+
+  // Waits until strips from `begin` on are there; false: the pass was stopped or a read failed.
+  bool acquire(WeightId id, std::int32_t begin, std::int32_t end, StripLease& lease);
+  void release(const StripLease& lease, std::int32_t begin);
+  // Reads the strip that holds a row of a lookup; `view` lies in memory that lasts until the next call with this slot,
+  // one of num_lookups.
+  bool look_up(WeightId id, std::int64_t row, std::size_t slot, WeightView& view);
+
+  StreamCounters counters() const;
+  Reader& reader() { return *reader_; }
+
+ private:
+  enum class Residence : std::uint8_t { absent, reading, resident };
+  struct State {
+    std::atomic<Residence> residence{Residence::absent};
+    std::int32_t segments_left = 0;
+    bool is_kept = false, is_unwanted = false, has_failed = false;
+    std::atomic<bool> was_used{false};
+    std::int64_t memory = -1, raw = -1;        // places in the pool and in the raw memory
+    std::atomic<std::int32_t> strips_left{0};  // that the pass still uses
+    std::atomic<std::int32_t> unprepared{0};
+    std::vector<std::uint8_t> is_prepared;  // by strip
+  };
+  struct Streamed {
+    std::int32_t first_piece = 0, num_pieces = 0;
+    bool is_for_logits = false, is_lookup = false;
+  };
+  struct Lookup {
+    Memory memory;
+    std::int32_t segments_left = 0;
+    bool has_failed = false;
+  };
+
+  void cut(const StreamPlan& plan);
+  void order_locks(const StreamPlan& plan);
+  std::int32_t piece_of(const Streamed& weight, std::int32_t strip) const;
+  void find_shared_limit(const std::vector<Use>& uses);
+  void read_ended(ReadTag tag, ReadOutcome outcome, const std::string& error);
+  void fail(const std::string& error);
+  bool wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_there);
+  bool prepare(std::int32_t piece, std::int32_t begin, std::int32_t end);
+  void advance();
+  bool request(std::int32_t piece);
+  void drop(std::int32_t piece);
+  void settle(std::unique_lock<std::mutex>& lock);
+  void set_limit(std::int64_t limit, std::unique_lock<std::mutex>& lock);
+  std::int32_t uses_of_pass(std::int32_t piece) const;
+  bool stays_between_passes(std::int32_t piece) const;
+  State& state(std::int32_t piece) { return *states_[static_cast<std::size_t>(piece)]; }
+  const Piece& at(std::int32_t piece) const { return pieces_[static_cast<std::size_t>(piece)]; }
+
+  const std::span<const File> files_;
+  std::vector<const WeightRequest*> requests_;
+  std::vector<const WeightView*> views_;
+  std::vector<Piece> pieces_;  // in the order of a pass
+  std::vector<std::unique_ptr<State>> states_;
+  std::vector<std::int64_t> lock_places_;  // of each piece if it is kept; its end is a limit
+  std::vector<Streamed> of_;               // by WeightId
+  std::int64_t largest_ = 0, ring_bytes_ = 0;
+  std::int64_t streaming_limit_ = 0, shared_limit_ = -1;  // bytes of kept pieces: one round, several rounds
+  std::int64_t limit_ = 0;
+  Memory pool_, raw_;
+  Ring ring_, raw_ring_;
+  std::vector<Lookup> lookups_;
+
+  mutable std::mutex mutex_;  // all below
+  std::condition_variable changed_;
+  std::int32_t cursor_ = 0;   // the next piece to ask for
+  bool is_next_lap_ = false;  // the cursor has gone around: it reads for the pass to come
+  std::int32_t num_reading_ = 0;
+  std::int32_t num_rounds_ = 0, num_logits_rounds_ = 0;
+  bool is_in_pass_ = false;
+  std::string error_;
+  bool is_error_of_content_ = false;
+  std::chrono::steady_clock::time_point last_change_;  // of what is in memory
+  std::int64_t wasted_bytes_ = 0;
+  std::vector<StreamTimes> times_;
+  std::function<bool()> should_stop_;
+  std::thread::id caller_;
+  std::atomic<bool> is_stopped_{false};
+  std::unique_ptr<Reader> reader_;  // last: its thread ends before what it writes to
+};
+
+}  // namespace edgert
