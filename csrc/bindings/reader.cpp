@@ -21,35 +21,36 @@ namespace py = pybind11;
 namespace edgert {
 namespace {
 
+using Names = std::vector<std::string>;  // in the order of the enumeration
+
+const Names kMethods{"automatic", "uring", "threads", "buffered"};
+const Names kPriorities{"demand", "planned", "predicted"};
+const Names kOutcomes{"complete", "failed", "cancelled"};
+
 template <typename T>
-T named(const std::vector<std::pair<std::string, T>>& values, const std::string& what, const std::string& name) {
-  for (const auto& [known, value] : values)
-    if (known == name) return value;
-  throw std::invalid_argument(what + ": found '" + name + "', expected a known one");
+T named(const Names& names, const std::string& name) {
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (names[i] == name) return static_cast<T>(i);
+  throw std::invalid_argument("reader: found '" + name + "', expected a known name");
 }
 
-const std::vector<std::pair<std::string, ReadMethod>> kMethods{{"automatic", ReadMethod::automatic},
-                                                               {"uring", ReadMethod::uring},
-                                                               {"threads", ReadMethod::threads},
-                                                               {"buffered", ReadMethod::buffered}};
-const std::vector<std::pair<std::string, ReadPriority>> kPriorities{
-    {"demand", ReadPriority::demand}, {"planned", ReadPriority::planned}, {"predicted", ReadPriority::predicted}};
-
-struct Ended {
-  ReadTag tag;
-  std::string outcome, error;
-};
+using Ended = std::tuple<ReadTag, std::string, std::string>;
 
 // A reader with the memory that it reads to.
 class BufferedReader {
  public:
-  BufferedReader(const std::vector<std::string>& paths, const ReaderOptions& options,
-                 const std::optional<Faults>& faults) {
+  BufferedReader(const std::vector<std::string>& paths, const std::string& method, std::int32_t depth,
+                 std::int64_t chunk_bytes, std::int64_t limit, const std::optional<Faults>& faults) {
+    const ReaderOptions options{named<ReadMethod>(kMethods, method), depth, chunk_bytes, limit};
     for (const std::string& path : paths) files_.emplace_back(path);
     std::unique_ptr<ReadBackend> backend = make_read_backend(files_, options);
     if (faults) backend = make_faulty_backend(std::move(backend), *faults);
-    reader_.emplace(std::move(backend), options,
-                    [this](ReadTag tag, ReadOutcome outcome, const std::string& error) { end(tag, outcome, error); });
+    reader_.emplace(std::move(backend), options, [this](ReadTag tag, ReadOutcome outcome, const std::string& error) {
+      const std::lock_guard lock(mutex_);
+      if (outcome != ReadOutcome::complete) buffers_.erase(tag);
+      ended_.emplace_back(tag, kOutcomes[static_cast<std::size_t>(outcome)], error);
+      has_ended_.notify_all();
+    });
   }
 
   Reader& reader() {
@@ -58,15 +59,13 @@ class BufferedReader {
   }
 
   void submit(ReadTag tag, std::int32_t file, std::int64_t offset, std::int64_t length, const std::string& priority) {
-    const ReadPriority level = named(kPriorities, "priority", priority);
+    const ReadPriority level = named<ReadPriority>(kPriorities, priority);
     files_.at(static_cast<std::size_t>(file)).check_range(offset, length);
-    Memory memory(static_cast<std::size_t>(window_bytes(length)));
-    std::uint8_t* out = memory.data();
-    {
-      const std::lock_guard lock(mutex_);
-      buffers_[tag] = {std::move(memory), offset, length};
-    }
-    reader().submit({tag, file, offset, length, out, level});
+    const std::lock_guard lock(mutex_);
+    const auto [place, is_new] = buffers_.try_emplace(tag);
+    if (!is_new) throw std::invalid_argument("tag: found " + std::to_string(tag) + ", expected one that is not in use");
+    place->second = {Memory(static_cast<std::size_t>(window_bytes(length))), offset, length};
+    reader().submit({tag, file, offset, length, place->second.memory.data(), level});
   }
 
   // What has ended since the last call, once that is `num_ends` reads or the time is over.
@@ -85,20 +84,16 @@ class BufferedReader {
             static_cast<std::size_t>(buffer.length)};
   }
 
-  void close() { reader_.reset(); }
+  void close() {
+    reader_.reset();
+    files_.clear();
+  }
 
  private:
   struct Buffer {
     Memory memory;
     std::int64_t offset = 0, length = 0;
   };
-
-  void end(ReadTag tag, ReadOutcome outcome, const std::string& error) {
-    static const char* const names[] = {"complete", "failed", "cancelled"};
-    const std::lock_guard lock(mutex_);
-    ended_.push_back({tag, names[static_cast<int>(outcome)], error});
-    has_ended_.notify_all();
-  }
 
   std::vector<File> files_;
   std::mutex mutex_;
@@ -108,56 +103,42 @@ class BufferedReader {
   std::optional<Reader> reader_;  // ends before what it uses
 };
 
-std::unique_ptr<BufferedReader> make_reader(const std::vector<std::string>& paths, const std::string& method,
-                                            std::int32_t depth, std::int64_t chunk_bytes, std::int64_t limit,
-                                            const std::optional<Faults>& faults) {
-  return std::make_unique<BufferedReader>(
-      paths, ReaderOptions{named(kMethods, "method", method), depth, chunk_bytes, limit}, faults);
-}
-
 }  // namespace
 
 void init_reader(py::module_& m) {
   const ReaderOptions defaults;
   const py::call_guard<py::gil_scoped_release> release;
   py::class_<Faults>(m, "Faults", "How a disk misbehaves, for tests.")
-      .def(py::init([](std::int64_t num_short, std::int64_t short_bytes, std::int64_t fail_at, std::int64_t stall_at,
-                       double stall_s, bool is_reversed) {
-             return Faults{num_short, short_bytes, fail_at, stall_at, stall_s, is_reversed};
-           }),
-           py::kw_only(), py::arg("num_short") = 0, py::arg("short_bytes") = 0, py::arg("fail_at") = -1,
-           py::arg("stall_at") = -1, py::arg("stall_s") = 0.0, py::arg("is_reversed") = false);
+      .def(py::init<std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, bool>(), py::kw_only(),
+           py::arg("num_short") = 0, py::arg("short_bytes") = 0, py::arg("fail_at") = -1, py::arg("stall_at") = -1,
+           py::arg("stall_s") = 0.0, py::arg("is_reversed") = false);
   py::class_<BufferedReader>(m, "Reader", "Reads ranges of files in the background; for tests.")
-      .def(py::init(&make_reader), py::arg("paths"), py::kw_only(), py::arg("method") = "automatic",
-           py::arg("depth") = defaults.depth, py::arg("chunk_bytes") = defaults.chunk_bytes,
-           py::arg("limit_bytes_per_s") = 0, py::arg("faults") = py::none())
-      .def_property_readonly(
-          "method", [](BufferedReader& r) { return kMethods[static_cast<std::size_t>(r.reader().method())].first; })
+      .def(py::init<const std::vector<std::string>&, const std::string&, std::int32_t, std::int64_t, std::int64_t,
+                    const std::optional<Faults>&>(),
+           py::arg("paths"), py::kw_only(), py::arg("method") = "automatic", py::arg("depth") = defaults.depth,
+           py::arg("chunk_bytes") = defaults.chunk_bytes, py::arg("limit_bytes_per_s") = 0,
+           py::arg("faults") = py::none())
+      .def_property_readonly("method",
+                             [](BufferedReader& r) { return kMethods[static_cast<std::size_t>(r.reader().method())]; })
       .def_property_readonly("is_idle", [](BufferedReader& r) { return r.reader().is_idle(); })
       .def("submit", &BufferedReader::submit, py::arg("tag"), py::kw_only(), py::arg("file") = 0, py::arg("offset"),
            py::arg("length"), py::arg("priority") = "planned", release)
       .def(
           "set_priority",
           [](BufferedReader& r, ReadTag tag, const std::string& priority) {
-            r.reader().set_priority(tag, named(kPriorities, "priority", priority));
+            r.reader().set_priority(tag, named<ReadPriority>(kPriorities, priority));
           },
           py::arg("tag"), py::arg("priority"))
       .def(
           "cancel", [](BufferedReader& r, ReadTag tag) { r.reader().cancel(tag); }, py::arg("tag"))
       .def("cancel_all", [](BufferedReader& r) { r.reader().cancel_all(); })
-      .def(
-          "wait",
-          [](BufferedReader& r, std::size_t num_ends, double timeout_s) {
-            std::vector<std::tuple<ReadTag, std::string, std::string>> out;
-            for (const Ended& e : r.wait(num_ends, timeout_s)) out.emplace_back(e.tag, e.outcome, e.error);
-            return out;
-          },
-          py::arg("num_ends"), py::arg("timeout_s"), release, "(tag, outcome, error) of each read that has ended.")
+      .def("wait", &BufferedReader::wait, py::arg("num_ends"), py::arg("timeout_s"), release,
+           "(tag, outcome, error) of each read that has ended.")
       .def("take", &BufferedReader::take, py::arg("tag"), "The bytes of a read that is complete.")
       .def("counters",
            [](BufferedReader& r) {
-             const ReadCounters c = r.reader().counters();
-             return std::tuple(c.num_reads, c.num_bytes, c.busy_s);
+             const auto [num_reads, num_bytes, busy_s] = r.reader().counters();
+             return std::tuple(num_reads, num_bytes, busy_s);
            })
       .def("start_trace", [](BufferedReader& r) { r.reader().start_trace(); })
       .def(

@@ -11,7 +11,7 @@ namespace edgert {
 namespace {
 
 // A file that ends inside a sector gives the same few bytes each time.
-constexpr std::int32_t kMostTries = 3;
+constexpr std::int32_t kMostTries = 8;
 
 }  // namespace
 

@@ -30,7 +30,7 @@ class ReadQueue {
   bool has_waiting() const { return !waiting_.empty(); }
   bool can_begin() const { return has_waiting() && !free_slots_.empty(); }
   std::int32_t num_under_way() const { return static_cast<std::int32_t>(slots_.size() - free_slots_.size()); }
-  bool is_empty() const { return reads_.empty(); }
+  bool is_empty() const { return reads_.empty() && ended_.empty(); }
 
   // The most urgent chunk, which is under way from now on. REQUIRES: can_begin().
   ReadChunk begin(double now_s);

@@ -116,7 +116,7 @@ ReadCounters Reader::counters() const {
 
 bool Reader::is_idle() const {
   const std::lock_guard lock(mutex_);
-  return queue_->is_empty() && !is_telling_;
+  return queue_->is_empty() && num_untold_ == 0;
 }
 
 void Reader::start_trace() {
@@ -145,14 +145,16 @@ void Reader::run() {
     const std::vector<ReadEnd> ended = queue_->take_ended();
     if (is_stopping_ && ended.empty() && queue_->is_empty()) break;
     const double wait_s = choose(chunks);
-    is_telling_ = !ended.empty();
+    num_untold_ = ended.size();
     lock.unlock();
-    for (const ReadEnd& end : ended) done_(end.tag, end.outcome, message_of(end, backend_->path(end.file)));
+    for (const ReadEnd& end : ended) {
+      --num_untold_;  // first: who hears of the last one finds the reader idle
+      done_(end.tag, end.outcome, message_of(end, backend_->path(end.file)));
+    }
     for (const ReadChunk& chunk : chunks) backend_->begin(chunk);
     results.clear();
     backend_->wait(ended.empty() ? wait_s : 0, results);
     lock.lock();
-    is_telling_ = false;
     for (const ReadResult& result : results) account(result);
   }
   lock.unlock();

@@ -1,6 +1,8 @@
 // Reads ranges of files in the background: by priority, past the page cache, at a bounded rate, and not at all any more
 // once they are cancelled.
 #pragma once
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -117,7 +119,8 @@ class Reader {
   RateLimit limit_;
   const ReadDone done_;
   const ReadMethod method_;
-  bool is_woken_ = false, is_telling_ = false, is_stopping_ = false, is_tracing_ = false;
+  bool is_woken_ = false, is_stopping_ = false, is_tracing_ = false;
+  std::atomic<std::size_t> num_untold_ = 0;  // reads that have ended and whose callers do not know it yet
   ReadCounters counters_;
   double busy_since_s_ = 0;  // of what is under way now
   std::vector<ReadEvent> events_;
