@@ -53,16 +53,18 @@ def import_tree() -> None:
 
 def make_docs() -> str:
     """The page."""
+    from edgert.cli import description, fit_plan
     from edgert.cli.app import COMMANDS, make_command
-    from edgert.cli.description import KEYS
 
     root = make_command()
+    keys = {"show": description.KEYS, "fit": fit_plan.KEYS}
     sections = [INTRODUCTION, COMPLETION]
     for name in COMMANDS:
         command = root.get_command(None, name)
         sections.append("\n".join(_section(name, command)))
-        if name == "show":
-            sections.append(_table(("key of `--json`", "what"), [(f"`{key}`", text) for key, text in KEYS.items()]))
+        if name in keys:
+            rows = [(f"`{key}`", text) for key, text in keys[name].items()]
+            sections.append(_table(("key of `--json`", "what"), rows))
     return "\n".join(sections)
 
 

@@ -21,6 +21,7 @@ COMMANDS = {
     "rm": "edgert.cli.rm:rm",
     "convert": "edgert.cli.convert:convert",
     "verify": "edgert.cli.verify:verify",
+    "fit": "edgert.cli.fit:fit",
     "bench": "edgert.cli.bench:bench",
     "doctor": "edgert.cli.doctor:doctor",
 }

@@ -94,6 +94,15 @@ KVFormat: TypeAlias = Annotated[
         help="How keys and values are kept: f32, f16, or q8_0 (half of f16; loses a little).",
     ),
 ]
+Ram: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--ram",
+        metavar="SIZE",
+        help="Most memory for everything, the program included: a size such as 3GiB, or auto, which leaves room for "
+        "the rest of the system. What does not fit is read from disk while the model runs.",
+    ),
+]
 Cache: TypeAlias = Annotated[
     bool,
     typer.Option(

@@ -12,6 +12,7 @@ from edgert.errors import DeviceError
 
 # 256 KiB requests one after another: the fastest way that was measured (fewer, larger ones are slower).
 BLOCK_BYTES = 256 * 1024
+SECTOR_BYTES = 4096
 SAMPLE_BYTES = 128 * 1024 * 1024
 
 
@@ -49,5 +50,12 @@ def measure_disk(path: Path | None = None) -> DiskRate:
 
 def _measure(file: Path, shown: Path) -> DiskRate:
     num_bytes = min(file.stat().st_size, SAMPLE_BYTES)
-    rate, is_direct = _core.disk_read_rate(str(file), num_bytes, BLOCK_BYTES)
+    # Direct reads are of whole sectors: a file that is smaller than a block gives what it has of them.
+    block_bytes = min(BLOCK_BYTES, num_bytes // SECTOR_BYTES * SECTOR_BYTES)
+    if block_bytes == 0:
+        raise DeviceError(
+            f"disk rate of {shown}: found a file of {num_bytes} bytes, expected at least {SECTOR_BYTES}; "
+            "name another one"
+        )
+    rate, is_direct = _core.disk_read_rate(str(file), num_bytes, block_bytes)
     return DiskRate(path=str(shown), gb_per_s=rate / 1e9, is_direct=is_direct)

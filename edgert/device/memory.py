@@ -21,7 +21,7 @@ def total_bytes() -> int:
 
 def available_bytes() -> int:
     """Bytes that can be allocated without swapping, within the limits of the control groups."""
-    free = _memory("MemAvailable", "available")
+    free = machine_available_bytes()
     limit = cgroup_available_bytes()
     return free if limit is None else min(free, limit)
 
@@ -34,6 +34,11 @@ def resident_bytes() -> int:
     import psutil
 
     return int(psutil.Process().memory_info().rss)
+
+
+def machine_available_bytes() -> int:
+    """Bytes that the machine can give without swapping, whatever the control groups allow."""
+    return _memory("MemAvailable", "available")
 
 
 def cgroup_available_bytes(root: Path = _CGROUP_ROOT, own: Path = _OWN_CGROUPS) -> int | None:

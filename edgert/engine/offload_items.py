@@ -6,12 +6,15 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 
-from edgert.engine.kv_plan import PAGE_TOKENS
+from edgert.device.memory import cgroup_available_bytes, machine_available_bytes, total_bytes
+from edgert.engine.kv_plan import PAGE_TOKENS, page_bytes
 from edgert.files import Checkpoint
 from edgert.graph import Graph
 from edgert.loader import Model, WeightSource
-from edgert.offload import WeightItem
+from edgert.offload import Budget, WeightItem
+from edgert.offload.memory_budget import auto_budget
 from edgert.offload.pieces import Kind
+from edgert.offload.sizes import parse_bytes
 from edgert.quant import format as formats
 from edgert.quant.layout import GROUP_COLUMNS, STRIP_ROWS, num_strips
 
@@ -89,20 +92,37 @@ def activation_bytes(model: Model, batch_tokens: int) -> int:
     return most + batch_tokens * 4 * 2 * _padded(nodes[0].width) + 4 * _padded(nodes[model.graph.output_index].width)
 
 
+def ram_bytes(text: str) -> int:
+    """The budget that --ram names: a size, or "auto" for what the machine can spare. Raises UsageError."""
+    if text.strip().lower() == "auto":
+        return auto_budget(total_bytes(), machine_available_bytes(), cgroup_available_bytes())
+    return parse_bytes(text, "--ram")
+
+
+def fit_budget(model: Model, *, total_bytes: int, context: int, batch_tokens: int, kv_format: str) -> Budget:
+    """What the budget leaves to the weights, from headers alone: all that comes before them is estimated."""
+    return Budget(
+        total_bytes=total_bytes,
+        base_bytes=base_bytes(model.checkpoint),
+        activation_bytes=activation_bytes(model, batch_tokens),
+        kv_bytes=kv_bytes(context, page_bytes(model.graph, kv_format)),
+    )
+
+
 def base_bytes(checkpoint: Checkpoint) -> int:
     """What the program takes before any weight: an estimate, as nothing is loaded to measure it."""
     return PROGRAM_BYTES + TOKENIZER_FACTOR * _tokenizer_bytes(checkpoint)
 
 
-def budget_context(model_context: int, page_bytes: int, budget_bytes: int) -> int:
+def budget_context(model_context: int, kv_page_bytes: int, budget_bytes: int) -> int:
     """The default context under a budget: the model's, or what an eighth of the budget holds, at least 256 tokens."""
-    fitting = (int(budget_bytes * KV_SHARE) // page_bytes - 1) * PAGE_TOKENS
+    fitting = (int(budget_bytes * KV_SHARE) // kv_page_bytes - 1) * PAGE_TOKENS
     return min(model_context, max(MIN_CONTEXT, fitting))
 
 
-def kv_bytes(context: int, page_bytes: int) -> int:
+def kv_bytes(context: int, kv_page_bytes: int) -> int:
     """Bytes of the keys and values of one sequence; a page more, for the copy of one that is shared."""
-    return (-(-context // PAGE_TOKENS) + 1) * page_bytes
+    return (-(-context // PAGE_TOKENS) + 1) * kv_page_bytes
 
 
 def _item(source: WeightSource, op: str) -> WeightItem:

@@ -53,7 +53,7 @@ def test_an_example_of_help_runs(line: str, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("The cat sat on the mat.\n")
     # The golden folder has no tokenizer: what talks gets the bundled model under the name of the example.
     program = f'edgert() {{ {shlex.join(COMMAND)} "$@"; }}'
-    model = "tiny.gguf" if re.match(r"edgert (show|bench|convert)", line) else str(MODEL)
+    model = "tiny.gguf" if re.match(r"edgert (show|fit|bench|convert)", line) else str(MODEL)
     words = re.sub(r"\bmodel\.gguf\b", shlex.quote(model), line).replace("llama-3.2-1b ", "tiny.gguf ")
     if line.startswith("edgert bench"):
         words += " -p 16 -n 4"

@@ -31,6 +31,11 @@ def test_the_disk_rate_of_a_folder_leaves_nothing_behind(tmp_path: Path, monkeyp
 def test_the_disk_rate_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(1 << 20))
     assert measure_disk(tmp_path / "file").gb_per_s > 0
+    (tmp_path / "small").write_bytes(bytes(5000))
+    assert measure_disk(tmp_path / "small").gb_per_s > 0
+    (tmp_path / "tiny").write_bytes(bytes(4095))
+    with pytest.raises(DeviceError, match="found a file of 4095 bytes, expected at least 4096"):
+        measure_disk(tmp_path / "tiny")
 
 
 def test_a_place_that_is_not_there_is_an_error(tmp_path: Path) -> None:
