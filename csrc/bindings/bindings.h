@@ -17,5 +17,6 @@ void init_kernels(pybind11::module_& m);
 void init_weights(pybind11::module_& m);
 void init_runtime(pybind11::module_& m);
 void init_sampler(pybind11::module_& m);
+void init_experts(pybind11::module_& m);
 
 }  // namespace edgert

@@ -41,4 +41,5 @@ PYBIND11_MODULE(_core, m) {
   edgert::init_weights(m);
   edgert::init_runtime(m);
   edgert::init_sampler(m);
+  edgert::init_experts(m);
 }
