@@ -160,16 +160,23 @@ void change_expert(ExpertCache& cache, std::int32_t layer, std::int32_t expert) 
 }
 
 py::dict simulate(ExpertCache& cache, const Array<std::int16_t>& experts, const Array<float>& weights,
-                  const std::optional<Array<float>>& gate_logits, double disk_bytes_per_s, double layer_s,
-                  double token_s) {
+                  const std::optional<Array<std::int32_t>>& token_ids, const std::optional<Array<float>>& gate_logits,
+                  double disk_bytes_per_s, double layer_s, double before_router, std::int32_t ahead, double token_s) {
   const RoutingView routing = view(experts, weights);
   const std::int64_t num_logits = std::int64_t{routing.num_tokens} * cache.shape().num_slots();
   if (gate_logits && gate_logits->size() != num_logits)
     throw std::invalid_argument("gate_logits: expected shape [tokens, layers, experts]");
-  ExpertSimulator simulator(cache, {.disk_bytes_per_s = disk_bytes_per_s, .layer_s = layer_s, .token_s = token_s});
+  if (token_ids && token_ids->size() != routing.num_tokens)
+    throw std::invalid_argument("token_ids: expected one for each token of the routing");
+  ExpertSimulator simulator(cache, {.disk_bytes_per_s = disk_bytes_per_s,
+                                    .layer_s = layer_s,
+                                    .before_router = before_router,
+                                    .ahead = ahead,
+                                    .token_s = token_s});
   {
     const py::gil_scoped_release release;
-    simulator.run(routing, gate_logits ? flat(*gate_logits) : std::span<const float>());
+    simulator.run(routing, token_ids ? flat(*token_ids) : std::span<const std::int32_t>(),
+                  gate_logits ? flat(*gate_logits) : std::span<const float>());
   }
   const SimulatorResult& result = simulator.result();
   py::dict out;
@@ -194,6 +201,9 @@ void init_experts(py::module_& m) {
            py::arg("profile") = py::none(), py::arg("future") = py::none(),
            "expert_bytes: int64 [layers, experts]. profile, future: (experts int16, weights float32), both [tokens, "
            "layers, top_k]: another text's routing for hotset and table, the coming one for belady.")
+      .def(
+          "begin_step", [](ExpertCache& cache, const std::vector<std::int32_t>& tokens) { cache.begin_step(tokens); },
+          py::arg("tokens"), "The tokens of the step that begins.")
       .def("route", &route, py::arg("layer"), py::arg("experts"), py::arg("weights"),
            "What the router chose: evict, cancel, load, num_deferred, and found (hit, late or miss) for each.")
       .def("admit", [](ExpertCache& cache) { return plain(cache.admit()); })
@@ -205,8 +215,9 @@ void init_experts(py::module_& m) {
       .def("cancelled", &change_expert<&ExpertCache::cancelled>, py::arg("layer"), py::arg("expert"))
       .def("state", &state, py::arg("layer"), py::arg("expert"), "on_disk, in_flight or resident.")
       .def("simulate", &simulate, py::arg("experts").noconvert(), py::arg("weights").noconvert(),
-           py::arg("gate_logits").noconvert() = py::none(), py::kw_only(), py::arg("disk_bytes_per_s"),
-           py::arg("layer_s"), py::arg("token_s") = 0.0,
+           py::arg("token_ids").noconvert() = py::none(), py::arg("gate_logits").noconvert() = py::none(),
+           py::kw_only(), py::arg("disk_bytes_per_s"), py::arg("layer_s"), py::arg("before_router") = 0.5,
+           py::arg("ahead") = 1, py::arg("token_s") = 0.0,
            "Runs a recorded routing through this cache with an imagined clock and disk; returns the time line.")
       .def_property_readonly("used_bytes", &ExpertCache::used_bytes)
       .def_property_readonly("counters", &counters, "A dict of counts for each layer.");

@@ -53,6 +53,8 @@ class ExpertCache {
   ExpertCache(ExpertCacheOptions options, std::unique_ptr<EvictionPolicy> policy,
               std::unique_ptr<ExpertPredictor> predictor);
 
+  // The tokens of the step that begins, as far as predictors want to know them.
+  void begin_step(std::span<const std::int32_t> tokens) { predictor_->begin_step(tokens); }
   // The router's choice for a layer of a step; for several tokens their union, with the largest weight of each.
   // Pins what is admitted: all of it, or as much as there is room for. REQUIRES: experts ascend; nothing of the layer
   // is pinned.

@@ -22,7 +22,8 @@ ExpertSimulator::ExpertSimulator(ExpertCache& cache, const SimulatorOptions& opt
   result_.layer_stall_s.resize(static_cast<std::size_t>(cache_.shape().num_layers));
 }
 
-void ExpertSimulator::run(const RoutingView& routing, std::span<const float> gate_logits) {
+void ExpertSimulator::run(const RoutingView& routing, std::span<const std::int32_t> token_ids,
+                          std::span<const float> gate_logits) {
   const ExpertShape& shape = cache_.shape();
   if (routing.num_layers != shape.num_layers)
     throw std::invalid_argument("routing: found " + std::to_string(routing.num_layers) + " layers, expected " +
@@ -32,6 +33,10 @@ void ExpertSimulator::run(const RoutingView& routing, std::span<const float> gat
       throw std::invalid_argument("routing: found expert " + std::to_string(expert) + ", expected 0 to " +
                                   std::to_string(shape.num_experts - 1));
   for (std::int32_t token = 0; token < routing.num_tokens; ++token) {
+    cache_.begin_step(token_ids.empty() ? token_ids : token_ids.subspan(static_cast<std::size_t>(token), 1));
+    advance();
+    for (std::int32_t layer = 0; layer < std::min(options_.ahead, shape.num_layers); ++layer)
+      prefetch(routing, token, layer, {});
     for (std::int32_t layer = 0; layer < shape.num_layers; ++layer) run_layer(routing, token, layer, gate_logits);
     now_s_ += options_.token_s;
     result_.compute_s += options_.token_s;
@@ -42,6 +47,7 @@ void ExpertSimulator::run(const RoutingView& routing, std::span<const float> gat
 
 void ExpertSimulator::run_layer(const RoutingView& routing, std::int32_t token, std::int32_t layer,
                                 std::span<const float> gate_logits) {
+  now_s_ += options_.layer_s * options_.before_router;
   advance();
   const auto row = routing.row(token, layer);
   experts_.assign(row.begin(), row.end());
@@ -51,35 +57,26 @@ void ExpertSimulator::run_layer(const RoutingView& routing, std::int32_t token, 
     if (drop(expert)) cache_.cancelled(expert.layer, expert.expert);
   for (const std::int32_t expert : experts_) prefer({layer, expert});
   order(decision, wanted_);
-  prefetch_next(routing, token, layer, gate_logits);
+  const std::int32_t end = std::min(layer + 1 + options_.ahead, cache_.shape().num_layers);
+  for (std::int32_t next = layer + 1; next < end; ++next)
+    prefetch(routing, token, next, next == layer + 1 ? gate_logits : std::span<const float>());
   wait_for(layer);
-  now_s_ += options_.layer_s;
+  now_s_ += options_.layer_s * (1 - options_.before_router);
   result_.compute_s += options_.layer_s;
   cache_.release(layer);
 }
 
-// The next layer, or the first one of the next token.
-void ExpertSimulator::prefetch_next(const RoutingView& routing, std::int32_t token, std::int32_t layer,
-                                    std::span<const float> gate_logits) {
-  const ExpertShape& shape = cache_.shape();
-  const bool is_last = layer + 1 == shape.num_layers;
-  const std::int32_t next = is_last ? 0 : layer + 1, its_token = is_last ? token + 1 : token;
-  PredictionHints hints;
-  next_experts_.clear();
-  if (its_token < routing.num_tokens) {
-    const auto row = routing.row(its_token, next);
-    next_experts_.assign(row.begin(), row.end());
-    hints.known_experts = next_experts_;
+// gate_logits: empty where the layer before has not routed yet.
+void ExpertSimulator::prefetch(const RoutingView& routing, std::int32_t token, std::int32_t layer,
+                               std::span<const float> gate_logits) {
+  const auto row = routing.row(token, layer);
+  next_experts_.assign(row.begin(), row.end());
+  PredictionHints hints{.gate_logits = {}, .known_experts = next_experts_};
+  if (!gate_logits.empty()) {
+    const auto first = static_cast<std::size_t>(cache_.shape().slot(token * cache_.shape().num_layers + layer, 0));
+    hints.gate_logits = gate_logits.subspan(first, static_cast<std::size_t>(cache_.shape().num_experts));
   }
-  if (!is_last && !gate_logits.empty()) {
-    const auto num_experts = static_cast<std::size_t>(shape.num_experts);
-    hints.gate_logits =
-        gate_logits.subspan((static_cast<std::size_t>(token) * static_cast<std::size_t>(shape.num_layers) +
-                             static_cast<std::size_t>(next)) *
-                                num_experts,
-                            num_experts);
-  }
-  order(cache_.prefetch(next, hints), predicted_);
+  order(cache_.prefetch(layer, hints), predicted_);
 }
 
 void ExpertSimulator::order(const CacheDecision& decision, std::deque<ExpertRef>& queue) {

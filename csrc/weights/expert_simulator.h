@@ -11,8 +11,10 @@ namespace edgert {
 
 struct SimulatorOptions {
   double disk_bytes_per_s = 1e9;
-  double layer_s = 0;  // compute from one router to the next, with all experts in memory
-  double token_s = 0;  // compute of a token outside of these layers
+  double layer_s = 0;          // compute of a layer, with all experts in memory
+  double before_router = 0.5;  // share of it that comes before the router
+  std::int32_t ahead = 1;      // layers for which experts are predicted; a layer's own gate reaches one
+  double token_s = 0;          // compute of a token outside of these layers
 };
 
 struct SimulatorResult {
@@ -28,17 +30,16 @@ class ExpertSimulator {
   // Throws std::invalid_argument for a rate or a time that is none.
   ExpertSimulator(ExpertCache& cache, const SimulatorOptions& options);
 
-  // Goes on with these tokens. gate_logits: [num_tokens][num_layers][num_experts], those of a layer made before the
-  // layer routes; empty: none. Layer 0 has none in any case.
-  void run(const RoutingView& routing, std::span<const float> gate_logits);
+  // Goes on with these tokens. token_ids: of each, or empty. gate_logits: [num_tokens][num_layers][num_experts], those
+  // of a layer made before the layer routes; empty: none. Layer 0 has none in any case.
+  void run(const RoutingView& routing, std::span<const std::int32_t> token_ids, std::span<const float> gate_logits);
   const SimulatorResult& result() const { return result_; }
 
  private:
   void run_layer(const RoutingView& routing, std::int32_t token, std::int32_t layer,
                  std::span<const float> gate_logits);
   void order(const CacheDecision& decision, std::deque<ExpertRef>& queue);
-  void prefetch_next(const RoutingView& routing, std::int32_t token, std::int32_t layer,
-                     std::span<const float> gate_logits);
+  void prefetch(const RoutingView& routing, std::int32_t token, std::int32_t layer, std::span<const float> gate_logits);
   void prefer(ExpertRef expert);
   bool drop(ExpertRef expert);
   void start_read(double now_s);

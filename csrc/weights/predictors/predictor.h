@@ -22,6 +22,8 @@ struct PredictionHints {
 class ExpertPredictor {
  public:
   virtual ~ExpertPredictor() = default;
+  // The tokens of the step that begins.
+  virtual void begin_step(std::span<const std::int32_t> /*tokens*/) {}
   // The router of a layer chose these; layers come in order, then those of the next token.
   virtual void routed(std::int32_t layer, std::span<const std::int32_t> experts, std::span<const float> weights) = 0;
   // Writes how likely each expert of the layer is: in [0, 1], higher first; all zeros is "no idea".
