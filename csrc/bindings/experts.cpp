@@ -197,7 +197,7 @@ void init_experts(py::module_& m) {
   py::class_<ExpertCache>(m, "ExpertCache", "Decides which experts are in memory; reads nothing itself.")
       .def(py::init(&make_cache), py::arg("expert_bytes").noconvert(), py::arg("capacity_bytes"), py::kw_only(),
            py::arg("top_k"), py::arg("policy"), py::arg("predictor") = "none", py::arg("over_fetch") = 4,
-           py::arg("prefetch_bytes") = 0, py::arg("min_probability") = 0.4f, py::arg("victim_share") = 0.5f,
+           py::arg("prefetch_bytes") = 0, py::arg("min_probability") = 0.2f, py::arg("victim_share") = 0.25f,
            py::arg("profile") = py::none(), py::arg("future") = py::none(),
            "expert_bytes: int64 [layers, experts]. profile, future: (experts int16, weights float32), both [tokens, "
            "layers, top_k]: another text's routing for hotset and table, the coming one for belady.")

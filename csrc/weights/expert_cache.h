@@ -22,9 +22,9 @@ struct ExpertCacheOptions {
   // Prediction: at most so many of the likeliest experts of a layer are considered (over-fetch: top_k or more),
   std::int32_t over_fetch = 4;
   // read if they come true at least so often,
-  float min_probability = 0.4f;
+  float min_probability = 0.2f;
   // and if what must go for them is needed at a token with at most this share of that probability.
-  float victim_share = 0.5f;
+  float victim_share = 0.25f;
   // Predicted reads that may be in flight together; 0: none.
   std::int64_t prefetch_bytes = 0;
 };

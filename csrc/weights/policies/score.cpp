@@ -5,8 +5,8 @@
 namespace edgert {
 namespace {
 
-// How much a new weight counts. Best of 1/2 to 1/64 on zoo-moe (docs/moe.md).
-constexpr double kShare = 1.0 / 16;
+// How much a new weight counts.
+constexpr double kShare = 1.0 / 64;
 
 class Score final : public EvictionPolicy {
  public:
