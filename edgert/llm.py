@@ -260,6 +260,19 @@ class LLM:
         """Where the time of a step went since `start_profile`, on average: by kind of step and role of weight."""
         return self._engine.stop_profile()
 
+    def start_routing_trace(self) -> None:
+        """From now on what the routers of a mixture-of-experts model choose is kept, until `stop_routing_trace`."""
+        self._engine.start_routing_trace()
+
+    def stop_routing_trace(self) -> list[RoutedLayer]:
+        """For each mixture-of-experts layer (experts, weights, gate_logits or None), a row for each token that ran.
+
+        experts: int16 (tokens, top_k), ascending; weights: float32 (tokens, top_k); gate_logits: float32 (tokens,
+        num_experts), the layer's router on the input of the layer before it. The last layer's rows are only the tokens
+        whose logits were asked for: all of them with `logits`.
+        """
+        return self._engine.stop_routing_trace()
+
     def close(self) -> None:
         """Ends what runs and gives the memory back; the object cannot be used afterwards."""
         self._engine.close()

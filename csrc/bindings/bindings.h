@@ -20,5 +20,6 @@ void init_weights(pybind11::module_& m);
 void init_runtime(pybind11::module_& m);
 void init_sampler(pybind11::module_& m);
 void init_reader(pybind11::module_& m);
+void init_experts(pybind11::module_& m);
 
 }  // namespace edgert

@@ -49,4 +49,5 @@ PYBIND11_MODULE(_core, m) {
   edgert::init_runtime(m);
   edgert::init_sampler(m);
   edgert::init_reader(m);
+  edgert::init_experts(m);
 }

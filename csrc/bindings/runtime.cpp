@@ -205,6 +205,24 @@ py::dict stop_profile(Runtime& runtime) {
   return out;
 }
 
+template <typename T>
+py::array copied(const std::vector<T>& values, std::int32_t width) {
+  const auto rows = static_cast<py::ssize_t>(values.size()) / width;
+  return py::array(py::dtype::of<T>(), {rows, static_cast<py::ssize_t>(width)}, values.data());
+}
+
+// One (experts, weights, gate_logits or None) a layer.
+py::list stop_routing_trace(Runtime& runtime) {
+  const RoutingTrace trace = runtime.stop_routing_trace();
+  py::list layers;
+  for (const RoutingTrace::Layer& layer : trace.layers) {
+    py::object gate_logits = py::none();
+    if (!layer.gate_logits.empty()) gate_logits = copied(layer.gate_logits, layer.num_experts);
+    layers.append(py::make_tuple(copied(layer.experts, layer.top_k), copied(layer.weights, layer.top_k), gate_logits));
+  }
+  return layers;
+}
+
 SequenceId checked(const KVStore& kv, SequenceId sequence) {
   if (kv.is_open(sequence)) return sequence;
   throw std::invalid_argument("sequence: found " + std::to_string(sequence) + ", expected an open one");
@@ -249,6 +267,12 @@ void init_runtime(py::module_& m) {
       .def("stop_profile", &stop_profile,
            "num_runs, starting_s, and steps: (kind, weight, format, rows, cols, working_s, waiting_s) in plan order; "
            "seconds of thread 0 since start_profile.")
+      .def("start_routing_trace", &Runtime::start_routing_trace, "From now on what the routers choose is kept.")
+      .def("stop_routing_trace", &stop_routing_trace,
+           "For each mixture-of-experts layer: experts int16 and weights float32 [tokens, top_k], and gate_logits "
+           "float32 "
+           "[tokens, num_experts], its router on the input of the layer before it, or None. Layers behind the last "
+           "attention see only the tokens whose logits are asked for.")
       .def("open_sequence", [](Runtime& r) { return r.kv().open(); })
       .def(
           "fork", [](Runtime& r, SequenceId s) { return r.kv().fork(checked(r.kv(), s)); }, py::arg("sequence"))

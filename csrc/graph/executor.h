@@ -9,6 +9,7 @@
 #include "graph/batch.h"
 #include "graph/linear_choice.h"
 #include "graph/plan.h"
+#include "graph/routing_trace.h"
 #include "graph/work.h"
 #include "kernels/kernel_table.h"
 #include "kv/kv_store.h"
@@ -63,6 +64,9 @@ class Executor {
   // From now on thread 0 notes the time between its steps; off, this costs a branch a step.
   void start_profile();
   Profile stop_profile();
+  // From now on what the routers choose is kept.
+  void start_routing_trace();
+  RoutingTrace stop_routing_trace();
   std::int64_t logits_stride() const { return logits_stride_; }
   std::int64_t arena_bytes() const { return static_cast<std::int64_t>(arena_.num_bytes()); }
   const LinearChoice& choice() const { return choice_; }
@@ -130,6 +134,8 @@ class Executor {
   void moe_linear(const Step& step, std::int32_t item, bool is_down);
   void moe_act(const Step& step, std::int32_t slot);
   void moe_combine(const Step& step, std::int32_t r);
+  void trace_routing(const Step& step);
+  bool next_gate(const Step& step, std::vector<float>& logits);
   std::int32_t* ints(std::int32_t buffer, std::int32_t r) const {
     return reinterpret_cast<std::int32_t*>(row(buffer, r));
   }
@@ -154,6 +160,8 @@ class Executor {
   std::vector<std::atomic<std::int32_t>> parts_done_;  // one a tile; 0 between steps
   Profile profile_;
   bool is_profiled_ = false;  // read by thread 0 only
+  RoutingTrace routing_trace_;
+  bool is_routing_traced_ = false;
   std::atomic<std::uint32_t> run_{0};
   std::atomic<bool> is_alone_{false};
   Team team_;  // last: its helpers end before what they read

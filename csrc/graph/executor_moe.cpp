@@ -1,5 +1,7 @@
 // The steps of a mixture-of-experts node: route, sort, gate and up, activation, down, combine.
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "graph/executor.h"
 
@@ -57,6 +59,60 @@ void Executor::moe_sort(const Step& step) {
   for (std::int32_t e = 0; e < a.num_experts; ++e)
     if (first[e + 1] > first[e]) *active++ = e;
   if (active < first + 2 * a.num_experts + 1) *active = -1;
+  if (is_routing_traced_) trace_routing(step);
+}
+
+void Executor::start_routing_trace() {
+  routing_trace_ = {};
+  for (const Node& node : graph_.nodes)
+    if (node.op == Op::moe)
+      routing_trace_.layers.push_back({node.attributes.num_experts, node.attributes.top_k, {}, {}, {}});
+  is_routing_traced_ = true;
+}
+
+RoutingTrace Executor::stop_routing_trace() {
+  is_routing_traced_ = false;
+  return std::exchange(routing_trace_, {});
+}
+
+// Behind the router of a layer: its choices in the order of rows, and what the next layer's router makes of its input.
+void Executor::trace_routing(const Step& step) {
+  const MoePlan& moe = plan_.moes[at(step.moe)];
+  RoutingTrace::Layer& layer = routing_trace_.layers[at(step.moe)];
+  const std::int32_t num = num_rows(step.rows);
+  for (std::int32_t r = 0; r < num; ++r) {
+    layer.experts.insert(layer.experts.end(), ints(moe.experts, r), ints(moe.experts, r) + layer.top_k);
+    layer.weights.insert(layer.weights.end(), row(moe.weights, r), row(moe.weights, r) + layer.top_k);
+  }
+  if (at(step.moe) + 1 == routing_trace_.layers.size()) return;
+  RoutingTrace::Layer& next = routing_trace_.layers[at(step.moe) + 1];
+  std::vector<float> logits;
+  if (next_gate(step, logits)) next.gate_logits.insert(next.gate_logits.end(), logits.begin(), logits.end());
+}
+
+// The logits of the next layer's router on this layer's input, [rows][num_experts] without padding. False: its weight
+// reads codes that this step does not make, or its input is of another width.
+bool Executor::next_gate(const Step& step, std::vector<float>& logits) {
+  const auto is_moe = [](const Node& node) { return node.op == Op::moe; };
+  const Node& here = graph_.nodes[at(step.node)];
+  const auto next = std::find_if(graph_.nodes.begin() + step.node + 1, graph_.nodes.end(), is_moe);
+  if (next == graph_.nodes.end()) return false;
+  const Node& router = graph_.nodes[at(next->inputs[1])];
+  if (router.op != Op::linear) return false;
+  const WeightView& w = store_.pin(router.weights[0]);
+  const int codes_of = codes_index(w.format);
+  if (w.cols != here.width || (codes_of >= 0 && step.quantized[codes_of] < 0)) return false;
+  const std::int32_t num = num_rows(step.rows);
+  const LinearInput x = linear_input(step.in[0], step.quantized, w.format, num);
+  const std::int64_t padded = round_up(router.width, kStripRows);
+  logits.resize(static_cast<std::size_t>(num * padded));
+  LinearOutput y{.y = logits.data(), .stride = padded};
+  if (router.weights.size() == 2) y.bias = reinterpret_cast<const float*>(store_.pin(router.weights[1]).parts[0]);
+  choice_.function(router.weights[0], x)(w, x, y, 0, w.strips);
+  for (std::int32_t r = 1; r < num; ++r)
+    std::copy_n(logits.begin() + r * padded, router.width, logits.begin() + std::int64_t{r} * router.width);
+  logits.resize(static_cast<std::size_t>(num) * at(router.width));
+  return true;
 }
 
 namespace {

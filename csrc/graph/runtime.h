@@ -62,6 +62,9 @@ class Runtime {
   // Between the two, thread 0 notes what each step of the plan takes.
   void start_profile() { executor_->start_profile(); }
   Profile stop_profile() { return executor_->stop_profile(); }
+  // Between the two, what the routers choose is kept: 2 bytes + 4 a choice, 4 an expert.
+  void start_routing_trace() { executor_->start_routing_trace(); }
+  RoutingTrace stop_routing_trace() { return executor_->stop_routing_trace(); }
   const WeightStore& store() const { return *store_; }
 
  private:

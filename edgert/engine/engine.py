@@ -112,6 +112,16 @@ class Engine:
         with self._turns.alone():
             return step_profile(self._open_runtime().stop_profile())
 
+    def start_routing_trace(self) -> None:
+        """Keeps what the routers of a mixture-of-experts model choose from now on."""
+        with self._turns.alone():
+            self._open_runtime().start_routing_trace()
+
+    def stop_routing_trace(self) -> list[RoutedLayer]:
+        """What the routers chose since `start_routing_trace`, layer by layer."""
+        with self._turns.alone():
+            return self._open_runtime().stop_routing_trace()
+
     def _open_runtime(self) -> Runtime:
         if self._is_closed:
             raise UsageError(CLOSED)

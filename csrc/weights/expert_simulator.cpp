@@ -1,0 +1,136 @@
+#include "weights/expert_simulator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+namespace edgert {
+namespace {
+
+bool same(ExpertRef a, ExpertRef b) { return a.layer == b.layer && a.expert == b.expert; }
+
+}  // namespace
+
+ExpertSimulator::ExpertSimulator(ExpertCache& cache, const SimulatorOptions& options)
+    : cache_(cache), options_(options) {
+  if (!(options.disk_bytes_per_s > 0) || !(options.layer_s >= 0) || !(options.token_s >= 0) ||
+      !std::isfinite(options.disk_bytes_per_s + options.layer_s + options.token_s))
+    throw std::invalid_argument("simulator: found a disk of " + std::to_string(options.disk_bytes_per_s) +
+                                " bytes/s, layers of " + std::to_string(options.layer_s) +
+                                " s, expected a rate above 0 and times of 0 or more");
+  result_.layer_stall_s.resize(static_cast<std::size_t>(cache_.shape().num_layers));
+}
+
+void ExpertSimulator::run(const RoutingView& routing, std::span<const std::int32_t> token_ids,
+                          std::span<const float> gate_logits) {
+  const ExpertShape& shape = cache_.shape();
+  if (routing.num_layers != shape.num_layers)
+    throw std::invalid_argument("routing: found " + std::to_string(routing.num_layers) + " layers, expected " +
+                                std::to_string(shape.num_layers));
+  for (const std::int16_t expert : routing.experts)
+    if (expert < 0 || expert >= shape.num_experts)
+      throw std::invalid_argument("routing: found expert " + std::to_string(expert) + ", expected 0 to " +
+                                  std::to_string(shape.num_experts - 1));
+  for (std::int32_t token = 0; token < routing.num_tokens; ++token) {
+    cache_.begin_step(token_ids.empty() ? token_ids : token_ids.subspan(static_cast<std::size_t>(token), 1));
+    advance();
+    for (std::int32_t layer = 0; layer < std::min(options_.ahead, shape.num_layers); ++layer)
+      prefetch(routing, token, layer, {});
+    for (std::int32_t layer = 0; layer < shape.num_layers; ++layer) run_layer(routing, token, layer, gate_logits);
+    now_s_ += options_.token_s;
+    result_.compute_s += options_.token_s;
+    ++result_.num_tokens;
+  }
+  result_.elapsed_s = now_s_;
+}
+
+void ExpertSimulator::run_layer(const RoutingView& routing, std::int32_t token, std::int32_t layer,
+                                std::span<const float> gate_logits) {
+  now_s_ += options_.layer_s * options_.before_router;
+  advance();
+  const auto row = routing.row(token, layer);
+  experts_.assign(row.begin(), row.end());
+  const CacheDecision decision = cache_.route(layer, experts_, routing.row_weights(token, layer));
+  if (decision.num_deferred > 0) throw std::logic_error("simulator: the experts of one token do not fit");
+  for (const ExpertRef expert : decision.cancel)
+    if (drop(expert)) cache_.cancelled(expert.layer, expert.expert);
+  for (const std::int32_t expert : experts_) prefer({layer, expert});
+  order(decision, wanted_);
+  const std::int32_t end = std::min(layer + 1 + options_.ahead, cache_.shape().num_layers);
+  for (std::int32_t next = layer + 1; next < end; ++next)
+    prefetch(routing, token, next, next == layer + 1 ? gate_logits : std::span<const float>());
+  wait_for(layer);
+  now_s_ += options_.layer_s * (1 - options_.before_router);
+  result_.compute_s += options_.layer_s;
+  cache_.release(layer);
+}
+
+// gate_logits: empty where the layer before has not routed yet.
+void ExpertSimulator::prefetch(const RoutingView& routing, std::int32_t token, std::int32_t layer,
+                               std::span<const float> gate_logits) {
+  const auto row = routing.row(token, layer);
+  next_experts_.assign(row.begin(), row.end());
+  PredictionHints hints{.gate_logits = {}, .known_experts = next_experts_};
+  if (!gate_logits.empty()) {
+    const auto first = static_cast<std::size_t>(cache_.shape().slot(token * cache_.shape().num_layers + layer, 0));
+    hints.gate_logits = gate_logits.subspan(first, static_cast<std::size_t>(cache_.shape().num_experts));
+  }
+  order(cache_.prefetch(layer, hints), predicted_);
+}
+
+void ExpertSimulator::order(const CacheDecision& decision, std::deque<ExpertRef>& queue) {
+  queue.insert(queue.end(), decision.load.begin(), decision.load.end());
+  start_read(now_s_);
+}
+
+// A prediction that came true but is still waiting is now wanted.
+void ExpertSimulator::prefer(ExpertRef expert) {
+  if (drop(expert)) wanted_.push_back(expert);
+}
+
+// False: its read has begun, or nobody predicted it.
+bool ExpertSimulator::drop(ExpertRef expert) {
+  const auto it =
+      std::find_if(predicted_.begin(), predicted_.end(), [&](ExpertRef other) { return same(expert, other); });
+  if (it == predicted_.end()) return false;
+  predicted_.erase(it);
+  return true;
+}
+
+void ExpertSimulator::start_read(double now_s) {
+  if (is_reading_ || (wanted_.empty() && predicted_.empty())) return;
+  std::deque<ExpertRef>& queue = wanted_.empty() ? predicted_ : wanted_;
+  reading_ = queue.front();
+  queue.pop_front();
+  is_reading_ = true;
+  const double read_s =
+      static_cast<double>(cache_.expert_bytes(reading_.layer, reading_.expert)) / options_.disk_bytes_per_s;
+  read_end_s_ = now_s + read_s;
+  result_.disk_s += read_s;
+}
+
+void ExpertSimulator::finish_read() {
+  is_reading_ = false;
+  cache_.arrived(reading_.layer, reading_.expert);
+  start_read(read_end_s_);
+}
+
+// What has ended by now.
+void ExpertSimulator::advance() {
+  while (is_reading_ && read_end_s_ <= now_s_) finish_read();
+}
+
+void ExpertSimulator::wait_for(std::int32_t layer) {
+  const auto is_missing = [&](std::int32_t expert) { return cache_.state(layer, expert) != ExpertState::resident; };
+  double ready_s = now_s_;
+  while (std::any_of(experts_.begin(), experts_.end(), is_missing)) {
+    ready_s = std::max(ready_s, read_end_s_);
+    finish_read();
+  }
+  result_.stall_s += ready_s - now_s_;
+  result_.layer_stall_s[static_cast<std::size_t>(layer)] += ready_s - now_s_;
+  now_s_ = ready_s;
+}
+
+}  // namespace edgert

@@ -1,0 +1,61 @@
+// Runs a recorded routing through an ExpertCache, with a clock and a disk that are only imagined.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "weights/expert_cache.h"
+
+namespace edgert {
+
+struct SimulatorOptions {
+  double disk_bytes_per_s = 1e9;
+  double layer_s = 0;          // compute of a layer, with all experts in memory
+  double before_router = 0.5;  // share of it that comes before the router
+  std::int32_t ahead = 1;      // layers for which experts are predicted; a layer's own gate reaches one
+  double token_s = 0;          // compute of a token outside of these layers
+};
+
+struct SimulatorResult {
+  std::int64_t num_tokens = 0;
+  double elapsed_s = 0, compute_s = 0, stall_s = 0, disk_s = 0;
+  std::vector<double> layer_stall_s;
+};
+
+// The disk serves one expert at a time, in the order of asking, what the router wants before what is predicted; a read
+// that has begun is finished. A layer computes when all of its experts are there.
+class ExpertSimulator {
+ public:
+  // Throws std::invalid_argument for a rate or a time that is none.
+  ExpertSimulator(ExpertCache& cache, const SimulatorOptions& options);
+
+  // Goes on with these tokens. token_ids: of each, or empty. gate_logits: [num_tokens][num_layers][num_experts], those
+  // of a layer made before the layer routes; empty: none. Layer 0 has none in any case.
+  void run(const RoutingView& routing, std::span<const std::int32_t> token_ids, std::span<const float> gate_logits);
+  const SimulatorResult& result() const { return result_; }
+
+ private:
+  void run_layer(const RoutingView& routing, std::int32_t token, std::int32_t layer,
+                 std::span<const float> gate_logits);
+  void order(const CacheDecision& decision, std::deque<ExpertRef>& queue);
+  void prefetch(const RoutingView& routing, std::int32_t token, std::int32_t layer, std::span<const float> gate_logits);
+  void prefer(ExpertRef expert);
+  bool drop(ExpertRef expert);
+  void start_read(double now_s);
+  void finish_read();
+  void advance();
+  void wait_for(std::int32_t layer);
+
+  ExpertCache& cache_;
+  const SimulatorOptions options_;
+  SimulatorResult result_;
+  double now_s_ = 0;
+  std::deque<ExpertRef> wanted_, predicted_;  // reads that have not begun
+  bool is_reading_ = false;
+  ExpertRef reading_;
+  double read_end_s_ = 0;
+  std::vector<std::int32_t> experts_, next_experts_;  // of the layer at hand, of the one after it
+};
+
+}  // namespace edgert
