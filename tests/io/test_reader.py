@@ -8,6 +8,7 @@ import errno
 import mmap
 import os
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -97,6 +98,41 @@ def test_automatic_works_on_any_file_system(tmp_path: Path) -> None:
         check_ranges(reader, data, random_ranges(random.Random(1), len(data), 20))
 
 
+REFUSED_RING = """
+import ctypes, sys
+from edgert import _core
+class Filter(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint16), ("yes", ctypes.c_uint8), ("no", ctypes.c_uint8), ("k", ctypes.c_uint32)]
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_uint16), ("filters", ctypes.POINTER(Filter))]
+# Load the call's number; EPERM if it is io_uring_setup, else allow.
+filters = (Filter * 4)((0x20, 0, 0, 0), (0x15, 0, 1, 425), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000))
+prctl = ctypes.CDLL(None).prctl
+prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+if prctl(38, 1, 0, 0, 0) or prctl(22, 2, ctypes.addressof(Program(4, filters)), 0, 0):
+    sys.exit("no filters")
+print(_core.Reader(sys.argv[1:]).method)
+try:
+    _core.Reader(sys.argv[1:], method="uring")
+except OSError as e:
+    print(e.errno)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="io_uring")
+def test_a_kernel_that_refuses_rings(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    make_file(path, 10_000)
+    with opened(path, method="uring"), opened(path, method="threads"):
+        pass
+    result = subprocess.run(
+        [sys.executable, "-c", REFUSED_RING, str(path)], capture_output=True, text=True, check=False
+    )
+    if result.stderr == "no filters\n":
+        pytest.skip("the system allows no filter of system calls")
+    assert result.stdout.split() == ["threads", str(errno.EPERM)], result.stderr
+
+
 def test_several_files(tmp_path: Path) -> None:
     paths = [tmp_path / "a", tmp_path / "b"]
     data = [make_file(path, 300_000 + i) for i, path in enumerate(paths)]
@@ -161,6 +197,17 @@ def test_short_reads_go_on(tmp_path: Path, num_short: int, short_bytes: int, is_
     faults = _core.Faults(num_short=num_short, short_bytes=short_bytes, is_reversed=is_reversed)
     with opened(path, depth=4, chunk_bytes=SECTOR * 32, faults=faults) as reader:
         check_ranges(reader, data, random_ranges(random.Random(short_bytes), len(data), 20))
+
+
+def test_a_short_read_asks_for_its_rest_only(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    data = make_file(path, MIB)
+    faults = _core.Faults(num_short=2, short_bytes=SECTOR)
+    with opened(path, depth=1, chunk_bytes=SECTOR * 32, faults=faults) as reader:
+        reader.start_trace()
+        check_ranges(reader, data, [(0, SECTOR * 64)])
+        # The rest of one sector comes short too (one byte at least), and is asked for again.
+        assert [event[3] for event in reader.stop_trace()] == [SECTOR * 31, 1, SECTOR, SECTOR * 32]
 
 
 def test_a_disk_that_never_gives_all_is_an_error(tmp_path: Path) -> None:
