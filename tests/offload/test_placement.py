@@ -54,7 +54,7 @@ def budget(weights_bytes: int, fixed_bytes: int = 0) -> Budget:
 @st.composite
 def matrices(draw: st.DrawFn, name: str, role: str, layer: "int | None", **other: object) -> WeightItem:
     rows, row_bytes = draw(st.integers(1, 3000)), draw(st.integers(1, 3000))
-    slack = draw(st.sampled_from((0, 0, 64, 5000)))
+    slack = draw(st.sampled_from((0, 64, 5000, rows * row_bytes // 4)))
     return weight(
         name, role, layer, rows, row_bytes,
         unit_rows=draw(st.sampled_from((1, 16, 16, 48, 256))),
