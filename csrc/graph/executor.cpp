@@ -97,12 +97,25 @@ Profile Executor::stop_profile() {
 }
 
 void Executor::run(int first_segment, int last_segment, float* logits) {
-  const std::size_t first = at(plan_.segments[at(first_segment)]);
+  logits_ = logits;
+  std::size_t first = at(plan_.segments[at(first_segment)]);
   const std::size_t last = last_segment == num_segments() ? works_.size() : at(plan_.segments[at(last_segment)]);
+  if (ExpertStream* experts = store_.stream() != nullptr ? store_.stream()->experts() : nullptr) {
+    for (std::size_t i = first; i < last; ++i) {
+      if (plan_.steps[i].kind != StepKind::moe_sort) continue;
+      run_steps(first, i + 1);
+      run_experts(*experts, i);
+      first = i + 4;  // combine
+    }
+  }
+  run_steps(first, last);
+  if (is_profiled_) ++profile_.num_runs;
+}
+
+void Executor::run_steps(std::size_t first, std::size_t last) {
   Laps laps(is_profiled_ ? &profile_ : nullptr);
   const std::uint32_t run = run_.load(std::memory_order_relaxed) + 1;
   for (std::size_t i = first; i < last; ++i) works_[i].close(run);
-  logits_ = logits;
   first_step_.store(first, std::memory_order_relaxed);
   last_step_.store(last, std::memory_order_relaxed);
   is_alone_.store(rows_.num_tokens <= kAloneTokens, std::memory_order_relaxed);
@@ -111,7 +124,6 @@ void Executor::run(int first_segment, int last_segment, float* logits) {
   team_.wake();
   laps.starting();
   run_thread(0);
-  if (is_profiled_) ++profile_.num_runs;
 }
 
 // How many items a step has, and how many a thread takes at a time.
@@ -146,7 +158,7 @@ void Executor::open_work(std::size_t index) {
         chunk = 1;
         break;
       case StepKind::moe_act:
-        total *= node->attributes.top_k;
+        total = is_grouped_ ? num_group_slots(step) : total * node->attributes.top_k;
         chunk = std::max(1, total / (threads * 4));
         break;
       default:

@@ -95,6 +95,8 @@ class Executor {
 
   class Laps;
 
+  void run_steps(std::size_t first, std::size_t last);
+  void run_experts(ExpertStream& experts, std::size_t sort);
   void run_thread(int thread);
   bool wait_complete(std::size_t begin, std::size_t end, std::uint32_t run) const;
   void open_work(std::size_t index);
@@ -132,7 +134,8 @@ class Executor {
   void moe_sort(const Step& step);
   std::int32_t num_moe_items(const Step& step, bool is_down) const;
   void moe_linear(const Step& step, std::int32_t item, bool is_down);
-  void moe_act(const Step& step, std::int32_t slot);
+  std::int32_t num_group_slots(const Step& step) const;
+  void moe_act(const Step& step, std::int32_t item);
   void moe_combine(const Step& step, std::int32_t r);
   void trace_routing(const Step& step);
   bool next_gate(const Step& step, std::vector<float>& logits);
@@ -158,6 +161,10 @@ class Executor {
   std::vector<AttentionWork> attention_works_;  // one a step
   Memory partials_;  // what the parts of a tile's pages give: [tiles][pages][rows] partial rows
   std::vector<std::atomic<std::int32_t>> parts_done_;  // one a tile; 0 between steps
+  // Where experts are streamed: those that the steps of a mixture compute now.
+  bool is_grouped_ = false;
+  std::vector<std::int32_t> group_;
+  std::vector<float> group_weights_;
   Profile profile_;
   bool is_profiled_ = false;  // read by thread 0 only
   RoutingTrace routing_trace_;

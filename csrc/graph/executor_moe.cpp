@@ -115,6 +115,27 @@ bool Executor::next_gate(const Step& step, std::vector<float>& logits) {
   return true;
 }
 
+// Group by group, as the experts are there. REQUIRES: the step that sorts them is done.
+void Executor::run_experts(ExpertStream& experts, std::size_t sort) {
+  const Step& step = plan_.steps[sort];
+  const NodeAttributes& a = attributes(step);
+  const MoePlan& moe = plan_.moes[at(step.moe)];
+  const std::int32_t* active = ints(moe.ranges, 0) + a.num_experts + 1;
+  group_.clear();
+  for (std::int32_t i = 0; i < a.num_experts && active[i] >= 0; ++i) group_.push_back(active[i]);
+  group_weights_.assign(group_.size(), 0.0f);
+  for (std::int32_t r = 0; r < num_rows(step.rows); ++r)
+    for (std::int32_t k = 0; k < a.top_k; ++k) {
+      const auto it = std::lower_bound(group_.begin(), group_.end(), ints(moe.experts, r)[k]);
+      float& weight = group_weights_[static_cast<std::size_t>(it - group_.begin())];
+      weight = std::max(weight, row(moe.weights, r)[k]);
+    }
+  experts.route(step.moe, group_, group_weights_);
+  is_grouped_ = true;
+  while (experts.next_group(group_)) run_steps(sort + 1, sort + 4);
+  is_grouped_ = false;
+}
+
 namespace {
 
 struct ExpertItems {
@@ -131,6 +152,7 @@ struct ExpertItems {
 std::int32_t Executor::num_moe_items(const Step& step, bool is_down) const {
   const Node& node = graph_.nodes[at(step.node)];
   const ExpertItems items(node, is_down);
+  if (is_grouped_) return static_cast<std::int32_t>(group_.size()) * items.matrices * items.chunks;
   const std::int64_t pairs = std::int64_t{num_rows(step.rows)} * node.attributes.top_k;
   return static_cast<std::int32_t>(std::min<std::int64_t>(node.attributes.num_experts, pairs)) * items.matrices *
          items.chunks;
@@ -145,8 +167,8 @@ void Executor::moe_linear(const Step& step, std::int32_t item, bool is_down) {
   const std::int32_t* active = first + a.num_experts + 1;
   const std::int32_t index = item / (items.matrices * items.chunks);
   // The list ends with -1; what lies behind it is not read.
-  if (std::find(active, active + index + 1, -1) != active + index + 1) return;
-  const std::int32_t expert = active[index];
+  if (!is_grouped_ && std::find(active, active + index + 1, -1) != active + index + 1) return;
+  const std::int32_t expert = is_grouped_ ? group_[at(index)] : active[index];
   const std::int32_t matrix = item / items.chunks % items.matrices, chunk = item % items.chunks;
   const std::int32_t tokens = first[expert + 1] - first[expert];
   const std::int32_t* slot_rows = ints(moe.slot_rows, 0);
@@ -166,9 +188,24 @@ void Executor::moe_linear(const Step& step, std::int32_t item, bool is_down) {
   if (const StripPin strips(store_, id, begin, end); strips) choice_.function(id, x)(strips.view(), x, y, begin, end);
 }
 
-void Executor::moe_act(const Step& step, std::int32_t slot) {
+std::int32_t Executor::num_group_slots(const Step& step) const {
+  const std::int32_t* first = ints(plan_.moes[at(step.moe)].ranges, 0);
+  std::int32_t num = 0;
+  for (const std::int32_t expert : group_) num += first[expert + 1] - first[expert];
+  return num;
+}
+
+// Item: a slot, or where experts come in groups, one of the group's.
+void Executor::moe_act(const Step& step, std::int32_t item) {
   const NodeAttributes& a = graph_.nodes[at(step.node)].attributes;
   const MoePlan& moe = plan_.moes[at(step.moe)];
+  std::int32_t slot = item;
+  if (is_grouped_) {
+    const std::int32_t* first = ints(moe.ranges, 0);
+    auto expert = group_.begin();
+    for (; slot >= first[*expert + 1] - first[*expert]; ++expert) slot -= first[*expert + 1] - first[*expert];
+    slot += first[*expert];
+  }
   kernels_.silu_mul(row(moe.gate, slot), row(moe.up, slot), row(moe.gate, slot),
                     round_up(a.intermediate_size, kStripRows));
   for (const std::int32_t act : moe.act)

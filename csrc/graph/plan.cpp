@@ -292,13 +292,30 @@ class Compiler {
 
   void measure_lives() {
     for (Buffer& b : plan_.buffers) b.first_step = -1;
-    for (std::size_t i = 0; i < plan_.steps.size(); ++i)
-      for (const Access& access : accesses(plan_.steps[i])) {
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(plan_.steps.size()); ++i) {
+      const auto [first, last] = repeated_with(i);
+      for (const Access& access : accesses(plan_.steps[static_cast<std::size_t>(i)])) {
         if (access.buffer < 0) continue;
         Buffer& b = plan_.buffers[static_cast<std::size_t>(access.buffer)];
-        if (b.first_step < 0) b.first_step = static_cast<std::int32_t>(i);
-        b.last_step = static_cast<std::int32_t>(i);
+        b.first_step = b.first_step < 0 ? first : std::min(b.first_step, first);
+        b.last_step = std::max(b.last_step, last);
       }
+    }
+  }
+
+  // Steps that run again together with step i: where experts are streamed they are computed group by group.
+  std::pair<std::int32_t, std::int32_t> repeated_with(std::int32_t i) const {
+    if (store_.stream() == nullptr) return {i, i};
+    switch (plan_.steps[static_cast<std::size_t>(i)].kind) {
+      case StepKind::moe_gate_up:
+        return {i, i + 2};
+      case StepKind::moe_act:
+        return {i - 1, i + 1};
+      case StepKind::moe_down:
+        return {i - 2, i};
+      default:
+        return {i, i};
+    }
   }
 
   // A segment begins where one buffer of floats lives on, and nothing else.

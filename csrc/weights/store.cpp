@@ -310,6 +310,8 @@ void WeightStore::set_stream(const StreamPlan& plan, const ReaderOptions& option
   };
   for (const StreamPlan::Cut& cut : plan.cuts) mark(cut.id);
   for (const WeightId id : plan.lookups) mark(id);
+  for (const std::vector<WeightId>& layer : plan.experts.layers)
+    for (const WeightId id : layer) mark(id);
   plan_ = std::make_unique<StreamPlan>(plan);
   reader_options_ = options;
 }

@@ -10,14 +10,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kPoolSlack = 256;  // kernels read whole vectors at the end of a part
-constexpr std::chrono::milliseconds kStopInterval{10};
-constexpr double kStuckSeconds = 5;
-constexpr ReadTag kLookupTag = ReadTag{1} << 62;
-constexpr int kSegmentBits = 8;
-
-ReadTag tag_of(std::int32_t piece, std::size_t segment) {
-  return (static_cast<ReadTag>(piece) << kSegmentBits) | segment;
-}
+constexpr ReadTag kLookup = ReadTag{1} << 40, kExpert = ReadTag{1} << 41;  // in the number of a piece
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -34,10 +27,10 @@ WeightStream::WeightStream(std::span<const File> files, std::span<const WeightRe
       requests_(requests.begin(), requests.end()),
       views_(views.begin(), views.end()),
       of_(requests.size()),
+      pass_([this] { reader_->cancel_all(); }),
       times_(requests.size()) {
   cut(plan);
   order_locks(plan);
-  for (const WeightId id : plan.lookups) of_[static_cast<std::size_t>(id)].is_lookup = true;
   std::int64_t raw_bytes = 0, largest_raw = 0;
   for (const Piece& piece : pieces_) {
     largest_ = std::max(largest_, piece.memory_bytes);
@@ -56,6 +49,8 @@ WeightStream::WeightStream(std::span<const File> files, std::span<const WeightRe
   reader_ = std::make_unique<Reader>(
       files, options,
       [this](ReadTag tag, ReadOutcome outcome, const std::string& error) { read_ended(tag, outcome, error); });
+  if (plan.experts.bytes > 0)
+    experts_ = std::make_unique<ExpertStream>(requests_, views_, plan.experts, pass_, *reader_, kExpert);
 }
 
 WeightStream::~WeightStream() {
@@ -78,11 +73,7 @@ void WeightStream::cut(const StreamPlan& plan) {
       pieces_.push_back(make_piece(c.id, r, first, end - first));
     }
   }
-  for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    states_.push_back(std::make_unique<State>());
-    if (pieces_[i].needs_preparing)
-      states_[i]->is_prepared.resize(static_cast<std::size_t>(pieces_[i].matrices[0].num_strips));
-  }
+  for (std::size_t i = 0; i < pieces_.size(); ++i) states_.push_back(std::make_unique<State>());
 }
 
 // Gives each piece the place that it has if it is kept.
@@ -158,18 +149,13 @@ std::int32_t WeightStream::uses_of_pass(std::int32_t piece) const {
 // Kept, and holding no raw memory that others wait for.
 bool WeightStream::stays_between_passes(std::int32_t piece) const {
   const State& s = *states_[static_cast<std::size_t>(piece)];
-  return s.is_kept && s.raw < 0;
-}
-
-// Waits until nothing is being read. REQUIRES: the reads have been cancelled or will end.
-void WeightStream::settle(std::unique_lock<std::mutex>& lock) {
-  changed_.wait(lock, [this] { return num_reading_ == 0; });
+  return s.is_kept && s.raw_place < 0;
 }
 
 void WeightStream::set_limit(std::int64_t limit, std::unique_lock<std::mutex>& lock) {
   if (limit == limit_) return;
   reader_->cancel_all();
-  settle(lock);
+  pass_.settle(lock, [this] { return is_settled(); });
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(pieces_.size()); ++i) {
     const bool stays =
         stays_between_passes(i) && lock_places_[static_cast<std::size_t>(i)] + at(i).memory_bytes <= limit;
@@ -183,16 +169,13 @@ void WeightStream::set_limit(std::int64_t limit, std::unique_lock<std::mutex>& l
 
 void WeightStream::begin_pass(std::int32_t num_rounds, std::int32_t num_logits_rounds,
                               std::function<bool()> should_stop) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock = pass_.lock();
   num_rounds_ = num_rounds;
   num_logits_rounds_ = num_logits_rounds;
-  should_stop_ = std::move(should_stop);
-  caller_ = std::this_thread::get_id();
   set_limit(num_rounds > 1 ? shared_limit_ : streaming_limit_, lock);
   if (!is_next_lap_) cursor_ = 0;
   is_next_lap_ = false;
-  is_in_pass_ = true;
-  last_change_ = Clock::now();
+  pass_.begin(std::move(should_stop));
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(pieces_.size()); ++i) {
     State& s = state(i);
     s.strips_left.store(uses_of_pass(i) * at(i).matrices[0].num_strips);
@@ -205,42 +188,27 @@ void WeightStream::begin_pass(std::int32_t num_rounds, std::int32_t num_logits_r
 }
 
 bool WeightStream::end_pass() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  is_in_pass_ = false;
-  should_stop_ = nullptr;
-  if (!is_stopped_.load()) return true;
+  std::unique_lock<std::mutex> lock = pass_.lock();
+  pass_.end();
+  if (!pass_.is_stopped()) return pass_.reset();
   reader_->cancel_all();
-  settle(lock);
+  pass_.settle(lock, [this] { return is_settled(); });
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(pieces_.size()); ++i)
     if (state(i).residence.load() == Residence::resident && !stays_between_passes(i)) drop(i);
   is_next_lap_ = false;
   cursor_ = 0;
-  is_stopped_.store(false);
-  const std::string error = std::exchange(error_, {});
-  if (error.empty()) return false;
-  if (std::exchange(is_error_of_content_, false)) throw std::invalid_argument(error);
-  throw ReadError(error);
+  return pass_.reset();
 }
 
 void WeightStream::stop() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (!is_in_pass_) return;
-  is_stopped_.store(true, std::memory_order_release);
-  reader_->cancel_all();
-  changed_.notify_all();
-}
-
-// REQUIRES: the lock is held.
-void WeightStream::fail(const std::string& error) {
-  if (error_.empty()) error_ = error;
-  is_stopped_.store(true, std::memory_order_release);
-  changed_.notify_all();
+  const std::unique_lock<std::mutex> lock = pass_.lock();
+  pass_.stop();
 }
 
 // Asks for pieces in the order of their use until memory ends, or the pass to come would overtake this one.
 void WeightStream::advance() {
   const auto end = static_cast<std::int32_t>(pieces_.size());
-  while (is_in_pass_ && !is_stopped_.load() && end > 0) {
+  while (pass_.is_running() && !pass_.is_stopped() && end > 0) {
     if (cursor_ == end) {
       if (is_next_lap_) return;
       is_next_lap_ = true;
@@ -261,150 +229,107 @@ bool WeightStream::request(std::int32_t index) {
   State& s = state(index);
   const std::int64_t place = lock_places_[static_cast<std::size_t>(index)];
   s.is_kept = place >= 0 && place + piece.memory_bytes <= limit_;
-  if (piece.is_packed() && (s.raw = raw_ring_.take(piece.raw_bytes)) < 0) return false;
-  s.memory = s.is_kept ? place : ring_.take(piece.memory_bytes);
-  if (s.memory < 0) {
+  if (piece.is_packed() && (s.raw_place = raw_ring_.take(piece.raw_bytes)) < 0) return false;
+  s.place = s.is_kept ? place : ring_.take(piece.memory_bytes);
+  if (s.place < 0) {
     if (piece.is_packed()) raw_ring_.undo_take();
+    s.raw_place = -1;
     return false;
   }
-  s.segments_left = static_cast<std::int32_t>(piece.segments.size());
-  s.has_failed = s.is_unwanted = false;
+  s.memory = pool_.data() + s.place;
+  s.raw = piece.is_packed() ? raw_.data() + s.raw_place : nullptr;
+  s.is_unwanted = false;
   s.was_used.store(false);
-  if (piece.needs_preparing) {
-    std::fill(s.is_prepared.begin(), s.is_prepared.end(), std::uint8_t{0});
-    s.unprepared.store(piece.matrices[0].num_strips);
-  }
-  s.residence.store(Residence::reading);
   ++num_reading_;
-  last_change_ = Clock::now();
-  std::uint8_t* out = piece.is_packed() ? raw_.data() + s.raw : pool_.data() + s.memory;
-  for (std::size_t i = 0; i < piece.segments.size(); ++i) {
-    const PieceSegment& segment = piece.segments[i];
-    reader_->submit(
-        {tag_of(index, i), segment.file, segment.offset, segment.length, out + segment.place, ReadPriority::planned});
-  }
+  s.read(*reader_, piece, static_cast<ReadTag>(index), ReadPriority::planned);
   return true;
 }
 
 // REQUIRES: the piece is not being read.
 void WeightStream::drop(std::int32_t index) {
   State& s = state(index);
-  last_change_ = Clock::now();
   if (!s.was_used.load()) wasted_bytes_ += at(index).file_bytes;
-  if (!s.is_kept) ring_.give_back(s.memory);
-  if (s.raw >= 0) raw_ring_.give_back(s.raw);
-  s.memory = s.raw = -1;
+  if (!s.is_kept) ring_.give_back(s.place);
+  if (s.raw_place >= 0) raw_ring_.give_back(s.raw_place);
+  s.place = s.raw_place = -1;
   s.is_kept = s.is_unwanted = false;
   s.residence.store(Residence::absent);
 }
 
 void WeightStream::read_ended(ReadTag tag, ReadOutcome outcome, const std::string& error) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if ((tag & kLookupTag) != 0) {
-    Lookup& lookup = lookups_[static_cast<std::size_t>((tag & ~kLookupTag) >> kSegmentBits)];
+  const std::unique_lock<std::mutex> lock = pass_.lock();
+  if (outcome == ReadOutcome::failed) pass_.fail(error);
+  const ReadTag number = tag >> kSegmentBits;
+  if ((number & kExpert) != 0) {
+    experts_->read_ended(number & ~kExpert, outcome);
+  } else if ((number & kLookup) != 0) {
+    Lookup& lookup = lookups_[static_cast<std::size_t>(number & ~kLookup)];
     lookup.has_failed |= outcome != ReadOutcome::complete;
-    if (outcome == ReadOutcome::failed) fail(error);
-    if (--lookup.segments_left == 0) changed_.notify_all();
-    return;
-  }
-  const auto index = static_cast<std::int32_t>(tag >> kSegmentBits);
-  State& s = state(index);
-  s.has_failed |= outcome != ReadOutcome::complete;
-  if (outcome == ReadOutcome::failed) fail(error);
-  if (--s.segments_left > 0) return;
-  --num_reading_;
-  if (s.has_failed || s.is_unwanted) {
-    drop(index);
-    advance();
-  } else {
-    s.residence.store(Residence::resident, std::memory_order_release);
-  }
-  changed_.notify_all();
-}
-
-// Returns false where the pass has been stopped meanwhile.
-bool WeightStream::wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_there) {
-  const bool asks = std::this_thread::get_id() == caller_ && should_stop_;
-  while (!is_there()) {
-    if (is_stopped_.load()) return false;
-    if (changed_.wait_for(lock, kStopInterval) != std::cv_status::timeout) continue;
-    if (asks) {
-      lock.unlock();
-      const bool stops = should_stop_();
-      lock.lock();
-      if (stops) {
-        is_stopped_.store(true, std::memory_order_release);
-        reader_->cancel_all();
-        changed_.notify_all();
-      }
+    --lookup.segments_left;
+  } else if (const auto index = static_cast<std::int32_t>(number); state(index).ended(outcome)) {
+    --num_reading_;
+    if (state(index).has_failed() || state(index).is_unwanted) {
+      drop(index);
+      advance();
+    } else {
+      state(index).residence.store(Residence::resident, std::memory_order_release);
     }
-    // Nothing is on its way: waiting would never end.
-    if (num_reading_ == 0 && seconds_since(last_change_) > kStuckSeconds && !is_there())
-      fail("weights: found no room for the next piece, expected a ring that holds it; give it more memory");
   }
-  return true;
+  pass_.ring();
 }
 
 bool WeightStream::acquire(WeightId id, std::int32_t begin, std::int32_t end, StripLease& lease) {
   const Streamed& w = of_[static_cast<std::size_t>(id)];
+  if (w.num_pieces == 0) return experts_->acquire(id, begin, end, lease);
+  if (is_stopped()) return false;
   lease.piece = piece_of(w, begin);
   State& s = state(lease.piece);
   const PieceMatrix& m = at(lease.piece).matrices[0];
   lease.end = std::min(end, m.first_strip + m.num_strips);
-  if (is_stopped()) return false;
   if (s.residence.load(std::memory_order_acquire) != Residence::resident) {
-    std::unique_lock<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock = pass_.lock();
     const Clock::time_point start = Clock::now();
     advance();
-    const bool is_there = wait(lock, [&] { return s.residence.load() == Residence::resident; });
+    const bool is_there =
+        pass_.wait(lock, [&] { return s.residence.load() == Residence::resident; }, [&] { return num_reading_ == 0; });
     StreamTimes& times = times_[static_cast<std::size_t>(id)];
     times.waited_s += seconds_since(start);
     ++times.num_late;
     if (!is_there) return false;
   }
   s.was_used.store(true, std::memory_order_relaxed);
-  if (s.unprepared.load(std::memory_order_acquire) > 0 && !prepare(lease.piece, begin, lease.end)) return false;
-  lease.view = piece_view(m, *views_[static_cast<std::size_t>(id)], pool_.data() + s.memory);
+  if (!s.is_prepared() && !prepare(lease.piece, begin, lease.end)) return false;
+  lease.view = piece_view(m, *views_[static_cast<std::size_t>(id)], s.memory);
   return true;
 }
 
-// Each strip once: a thread prepares those that it will read, before it reads them.
+// A thread prepares the strips that it will read, before it reads them.
 bool WeightStream::prepare(std::int32_t index, std::int32_t begin, std::int32_t end) {
   State& s = state(index);
-  const Piece& piece = at(index);
-  const PieceMatrix& m = piece.matrices[0];
-  std::int32_t num_done = 0;
   try {
-    for (std::int32_t strip = begin; strip < end; ++strip) {
-      std::uint8_t& is_done = s.is_prepared[static_cast<std::size_t>(strip - m.first_strip)];
-      if (is_done != 0) continue;
-      prepare_strips(m, pool_.data() + s.memory, piece.is_packed() ? raw_.data() + s.raw : nullptr, strip, strip + 1);
-      is_done = 1;
-      ++num_done;
-    }
+    if (!s.prepare(at(index), 0, begin, end) || !at(index).is_packed()) return true;
   } catch (const std::invalid_argument& error) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    is_error_of_content_ = true;
-    fail(error.what());
+    const std::unique_lock<std::mutex> lock = pass_.lock();
+    pass_.fail(error.what(), true);
     return false;
   }
-  if (num_done == 0 || s.unprepared.fetch_sub(num_done, std::memory_order_acq_rel) != num_done) return true;
-  if (piece.is_packed()) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    raw_ring_.give_back(std::exchange(s.raw, -1));
-    advance();
-  }
+  const std::unique_lock<std::mutex> lock = pass_.lock();
+  raw_ring_.give_back(std::exchange(s.raw_place, -1));
+  advance();
+  pass_.ring();
   return true;
 }
 
 void WeightStream::release(const StripLease& lease, std::int32_t begin) {
+  if (lease.piece < 0) return;
   State& s = state(lease.piece);
   const std::int32_t used = lease.end - begin;
   if (s.strips_left.fetch_sub(used, std::memory_order_acq_rel) != used) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::unique_lock<std::mutex> lock = pass_.lock();
   ++times_[static_cast<std::size_t>(at(lease.piece).matrices[0].id)].num_hits;
   if (!s.is_kept) drop(lease.piece);
   advance();
+  pass_.ring();
 }
 
 bool WeightStream::look_up(WeightId id, std::int64_t row, std::size_t slot, WeightView& view) {
@@ -413,7 +338,7 @@ bool WeightStream::look_up(WeightId id, std::int64_t row, std::size_t slot, Weig
   const auto unit = static_cast<std::int32_t>(row_unit(r) / kStripRows);
   const std::int32_t first = strip / unit * unit;
   const Piece piece = make_piece(id, r, first, std::min(unit, num_strips(r) - first));
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock = pass_.lock();
   Lookup& lookup = lookups_[slot];
   const std::int64_t needed = piece.memory_bytes + piece.raw_bytes + kPoolSlack;
   if (static_cast<std::int64_t>(lookup.memory.num_bytes()) < needed)
@@ -424,16 +349,16 @@ bool WeightStream::look_up(WeightId id, std::int64_t row, std::size_t slot, Weig
   std::uint8_t* raw = piece.is_packed() ? memory + piece.memory_bytes : nullptr;
   for (std::size_t i = 0; i < piece.segments.size(); ++i) {
     const PieceSegment& segment = piece.segments[i];
-    reader_->submit({kLookupTag | tag_of(static_cast<std::int32_t>(slot), i), segment.file, segment.offset,
-                     segment.length, (raw ? raw : memory) + segment.place, ReadPriority::demand});
+    reader_->submit({segment_tag(kLookup | slot, i), segment.file, segment.offset, segment.length,
+                     (raw ? raw : memory) + segment.place, ReadPriority::demand});
   }
   const Clock::time_point start = Clock::now();
   // Also when the pass is stopped: the reads write to this memory until they have ended.
-  changed_.wait(lock, [&] { return lookup.segments_left == 0; });
+  pass_.settle(lock, [&] { return lookup.segments_left == 0; });
   StreamTimes& times = times_[static_cast<std::size_t>(id)];
   times.waited_s += seconds_since(start);
   ++times.num_late;
-  if (lookup.has_failed || is_stopped_.load()) return false;
+  if (lookup.has_failed || is_stopped()) return false;
   lock.unlock();
   const PieceMatrix& m = piece.matrices[0];
   if (piece.needs_preparing) prepare_strips(m, memory, raw, m.first_strip, m.first_strip + m.num_strips);
@@ -442,8 +367,12 @@ bool WeightStream::look_up(WeightId id, std::int64_t row, std::size_t slot, Weig
 }
 
 StreamCounters WeightStream::counters() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  StreamCounters counters{reader_->counters(), wasted_bytes_, 0, times_};
+  const std::unique_lock<std::mutex> lock = pass_.lock();
+  StreamCounters counters{reader_->counters(), wasted_bytes_, 0, times_, {}};
+  if (experts_ != nullptr) {
+    counters.experts = experts_->counters();
+    experts_->add_times(counters.weights);
+  }
   for (std::size_t i = 0; i < pieces_.size(); ++i)
     if (states_[i]->is_kept && states_[i]->residence.load() == Residence::resident)
       counters.locked_bytes += pieces_[i].memory_bytes;

@@ -1,29 +1,21 @@
 // Weights that do not fit the memory: read piece by piece in the order of their use, pass after pass.
 #pragma once
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
-#include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/memory.h"
 #include "io/reader.h"
-#include "weights/piece.h"
+#include "weights/expert_stream.h"
+#include "weights/pass.h"
+#include "weights/piece_state.h"
 #include "weights/ring.h"
 
 namespace edgert {
-
-// A read failed; the message names the file.
-struct ReadError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 // What is streamed, and through how much memory. Decided by offload/placement.py.
 struct StreamPlan {
@@ -37,26 +29,15 @@ struct StreamPlan {
   std::vector<WeightId> lookups;  // matrices of which single rows are read when they are asked for
   std::int64_t pool_bytes = 0;    // for pieces, raw bytes included
   std::int64_t ring_bytes = 0;    // of these, for pieces that are not kept
-};
-
-// Of one weight, in the passes so far.
-struct StreamTimes {
-  std::int64_t num_hits = 0, num_late = 0;  // leases of pieces that were there, or were not yet
-  double waited_s = 0;                      // summed over threads
+  ExpertPlan experts;
 };
 
 struct StreamCounters {
   ReadCounters reads;
-  std::int64_t wasted_bytes = 0;     // read and given up unused
-  std::int64_t locked_bytes = 0;     // memory of pieces that stay
-  std::vector<StreamTimes> weights;  // by WeightId
-};
-
-// Some strips of a weight, resident while the lease lasts.
-struct StripLease {
-  WeightView view;
-  std::int32_t end = 0;     // strips up to here may be read
-  std::int32_t piece = -1;  // -1: the weight is resident for good
+  std::int64_t wasted_bytes = 0;        // read and given up unused
+  std::int64_t locked_bytes = 0;        // memory of pieces that stay
+  std::vector<StreamTimes> weights;     // by WeightId
+  std::vector<ExpertCounters> experts;  // by layer; empty without an expert cache
 };
 
 // One pass at a time: begin_pass, acquire and release on any threads, end_pass.
@@ -75,8 +56,6 @@ class WeightStream {
                std::span<const WeightView* const> views, const StreamPlan& plan, const ReaderOptions& options);
   ~WeightStream();
 
-  bool has(WeightId id) const { return of_[static_cast<std::size_t>(id)].num_pieces > 0; }
-  bool is_lookup(WeightId id) const { return of_[static_cast<std::size_t>(id)].is_lookup; }
   // The order of a pass, and how many lookups may run at a time: called once, before the first pass.
   void set_uses(const std::vector<Use>& uses, std::size_t num_lookups);
   // Whether several rounds can share what a pass reads: then the pieces of a segment fit the ring together.
@@ -89,7 +68,9 @@ class WeightStream {
   bool end_pass();
   // From any thread: ends the reads of the pass that runs, and its waits.
   void stop();
-  bool is_stopped() const { return is_stopped_.load(std::memory_order_acquire); }
+  bool is_stopped() const { return pass_.is_stopped(); }
+  // Null: there is no expert cache.
+  ExpertStream* experts() { return experts_.get(); }
 
   // Waits until strips from `begin` on are there; false: the pass was stopped or a read failed.
   bool acquire(WeightId id, std::int32_t begin, std::int32_t end, StripLease& lease);
@@ -102,20 +83,15 @@ class WeightStream {
   Reader& reader() { return *reader_; }
 
  private:
-  enum class Residence : std::uint8_t { absent, reading, resident };
-  struct State {
-    std::atomic<Residence> residence{Residence::absent};
-    std::int32_t segments_left = 0;
-    bool is_kept = false, is_unwanted = false, has_failed = false;
+  struct State : PieceState {
+    bool is_kept = false, is_unwanted = false;
+    std::int64_t place = -1, raw_place = -1;  // in the pool and in the raw memory
     std::atomic<bool> was_used{false};
-    std::int64_t memory = -1, raw = -1;        // places in the pool and in the raw memory
     std::atomic<std::int32_t> strips_left{0};  // that the pass still uses
-    std::atomic<std::int32_t> unprepared{0};
-    std::vector<std::uint8_t> is_prepared;  // by strip
   };
   struct Streamed {
     std::int32_t first_piece = 0, num_pieces = 0;
-    bool is_for_logits = false, is_lookup = false;
+    bool is_for_logits = false;
   };
   struct Lookup {
     Memory memory;
@@ -128,8 +104,6 @@ class WeightStream {
   std::int32_t piece_of(const Streamed& weight, std::int32_t strip) const;
   void find_shared_limit(const std::vector<Use>& uses);
   void read_ended(ReadTag tag, ReadOutcome outcome, const std::string& error);
-  void fail(const std::string& error);
-  bool wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_there);
   bool prepare(std::int32_t piece, std::int32_t begin, std::int32_t end);
   void advance();
   bool request(std::int32_t piece);
@@ -138,6 +112,7 @@ class WeightStream {
   void set_limit(std::int64_t limit, std::unique_lock<std::mutex>& lock);
   std::int32_t uses_of_pass(std::int32_t piece) const;
   bool stays_between_passes(std::int32_t piece) const;
+  bool is_settled() const { return num_reading_ == 0 && (experts_ == nullptr || experts_->is_settled()); }
   State& state(std::int32_t piece) { return *states_[static_cast<std::size_t>(piece)]; }
   const Piece& at(std::int32_t piece) const { return pieces_[static_cast<std::size_t>(piece)]; }
 
@@ -155,21 +130,14 @@ class WeightStream {
   Ring ring_, raw_ring_;
   std::vector<Lookup> lookups_;
 
-  mutable std::mutex mutex_;  // all below
-  std::condition_variable changed_;
+  Pass pass_;                 // its lock guards all below
   std::int32_t cursor_ = 0;   // the next piece to ask for
   bool is_next_lap_ = false;  // the cursor has gone around: it reads for the pass to come
   std::int32_t num_reading_ = 0;
   std::int32_t num_rounds_ = 0, num_logits_rounds_ = 0;
-  bool is_in_pass_ = false;
-  std::string error_;
-  bool is_error_of_content_ = false;
-  std::chrono::steady_clock::time_point last_change_;  // of what is in memory
   std::int64_t wasted_bytes_ = 0;
   std::vector<StreamTimes> times_;
-  std::function<bool()> should_stop_;
-  std::thread::id caller_;
-  std::atomic<bool> is_stopped_{false};
+  std::unique_ptr<ExpertStream> experts_;
   std::unique_ptr<Reader> reader_;  // last: its thread ends before what it writes to
 };
 

@@ -94,15 +94,6 @@ KVFormat: TypeAlias = Annotated[
         help="How keys and values are kept: f32, f16, or q8_0 (half of f16; loses a little).",
     ),
 ]
-Ram: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--ram",
-        metavar="SIZE",
-        help="Most memory for everything, the program included: a size such as 3GiB, or auto, which leaves room for "
-        "the rest of the system. What does not fit is read from disk while the model runs.",
-    ),
-]
 Cache: TypeAlias = Annotated[
     bool,
     typer.Option(
@@ -115,8 +106,8 @@ Ram: TypeAlias = Annotated[
     typer.Option(
         "--ram",
         metavar="SIZE",
-        help="Most memory to take in all, such as 3GiB, or auto; the rest of the model is read from disk as it runs. "
-        "The answer stays the same.",
+        help="Most memory for everything, the program included: a size such as 3GiB, or auto, which leaves room for "
+        "the rest of the system. What does not fit is read from disk while the model runs; the answer stays the same.",
     ),
 ]
 DiskLimit: TypeAlias = Annotated[

@@ -22,6 +22,7 @@ from edgert.device.threads import default_threads
 from edgert.engine.engine import Engine
 from edgert.engine.kv_plan import KV_FORMATS, KVPlan, page_bytes, plan_kv
 from edgert.engine.memory_plan import MemoryPlan, plan_memory
+from edgert.engine.offload_items import top_k
 from edgert.engine.packed_cache import check_cache, is_packed_at_load, open_cache, write_cache
 from edgert.engine.params import check_integer
 from edgert.errors import ConfigError, OutOfMemoryError, UsageError
@@ -132,7 +133,7 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
             batch_tokens=options.batch_tokens,
             kv_format=options.kv_format,
         )
-        start_loading(weights, store, threads=threads, set_stream=_stream(memory, options), is_budgeted=True)
+        start_loading(weights, store, threads=threads, set_stream=_stream(model, memory, options), is_budgeted=True)
     finish_loading(weights, store, progress)
     if keeps_weights and cached is None:
         write_cache(model, store)
@@ -208,7 +209,7 @@ def _budget_bytes(model: Model, options: LoadOptions) -> int | None:
     return auto_budget(total_bytes(), free, cgroup_available_bytes())
 
 
-def _stream(memory: MemoryPlan, options: LoadOptions) -> Callable[[_core.WeightStore], None] | None:
+def _stream(model: Model, memory: MemoryPlan, options: LoadOptions) -> Callable[[_core.WeightStore], None] | None:
     """Tells the store what the placement says; None where everything fits."""
     placement = memory.placement
     if placement.fits:
@@ -219,6 +220,7 @@ def _stream(memory: MemoryPlan, options: LoadOptions) -> Callable[[_core.WeightS
         first_strips = cuts.setdefault(piece.weight, [])
         places.append((len(cuts) - 1, len(first_strips)))
         first_strips.append(piece.first_row // STRIP_ROWS)
+    mixtures = [node for node in model.graph.nodes if node.op == "moe"] if placement.expert_cache_bytes else []
 
     def set_stream(store: _core.WeightStore) -> None:
         store.set_stream(
@@ -227,6 +229,9 @@ def _stream(memory: MemoryPlan, options: LoadOptions) -> Callable[[_core.WeightS
             lookups=list(placement.lookups),
             pool_bytes=placement.pool_bytes,
             ring_bytes=placement.ring_bytes,
+            experts=[list(node.weights) for node in mixtures],
+            top_k=top_k(model.graph),
+            expert_bytes=placement.expert_cache_bytes,
             limit_bytes_per_s=options.disk_limit_bytes_per_s(),
         )
 

@@ -1,7 +1,7 @@
 """What placement is told of a model, against what the core does with it."""
 
-import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,10 +72,15 @@ def test_an_embedding_that_is_only_looked_up_and_heads_that_cannot_be_cut() -> N
     lookup = items["model.embed_tokens.weight"]
     assert (lookup.kind, lookup.is_logits) == ("lookup", False)
     assert items["lm_head.weight"].is_logits
-    query = items["model.layers.0.self_attn.q_proj.weight"]
-    head_dim = query.rows // model.config["num_attention_heads"]
-    assert query.unit_rows == math.lcm(16, head_dim)
-    assert query.num_segments == 1
+    name = "model.layers.0.self_attn.q_proj.weight"
+    assert model.weights[name].row_order == "unpermute_rope"
+    assert items[name].num_segments == 1
+    # Rows of a head come from all over it: a piece has whole heads, and whole strips of 16 rows.
+    for head_dim, unit_rows in ((8, 16), (16, 16), (24, 48), (48, 48)):
+        source = replace(model.weights[name], heads=items[name].rows // head_dim)
+        changed = replace(model, weights=model.weights | {name: source})
+        found = next(item for item in weight_items(changed) if item.name == name)
+        assert found.unit_rows == unit_rows
 
 
 def test_experts(tmp_path: Path) -> None:

@@ -1,0 +1,288 @@
+#include "weights/expert_stream.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace edgert {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kSlack = 256;  // kernels read whole vectors at the end of a part
+// Experts of a group where not all fit: while they are computed, the room of the last group is filled again.
+constexpr std::size_t kGroup = 8;
+// Of the memory, for rows that wait to be packed.
+constexpr std::int64_t kRawShare = 8;
+
+}  // namespace
+
+ExpertStream::ExpertStream(const std::vector<const WeightRequest*>& requests,
+                           const std::vector<const WeightView*>& views, const ExpertPlan& plan, Pass& pass,
+                           Reader& reader, ReadTag number)
+    : views_(views),
+      pass_(pass),
+      reader_(reader),
+      number_(number),
+      place_of_(requests.size()),
+      times_(requests.size()) {
+  const std::size_t num_experts = plan.layers.empty() ? 0 : plan.layers[0].size() / 3;
+  for (const std::vector<WeightId>& layer : plan.layers) {
+    if (layer.size() != 3 * num_experts || num_experts == 0)
+      throw std::invalid_argument("experts: found layers of different sizes, expected as many experts in each");
+    for (std::size_t e = 0; e < num_experts; ++e) {
+      const std::vector<WeightId> ids(layer.begin() + static_cast<std::ptrdiff_t>(3 * e),
+                                      layer.begin() + static_cast<std::ptrdiff_t>(3 * e + 3));
+      std::vector<const WeightRequest*> parts;
+      for (std::size_t m = 0; m < 3; ++m) {
+        parts.push_back(requests[static_cast<std::size_t>(ids[m])]);
+        place_of_[static_cast<std::size_t>(ids[m])] = {static_cast<std::int32_t>(pieces_.size()),
+                                                       static_cast<std::int32_t>(m)};
+      }
+      pieces_.push_back(make_piece(ids, parts));
+      states_.push_back(std::make_unique<State>());
+      slot_bytes_ = std::max(slot_bytes_, pieces_.back().memory_bytes);
+      raw_slot_bytes_ = std::max(raw_slot_bytes_, pieces_.back().raw_bytes);
+    }
+  }
+  std::int64_t num_raw = 0;
+  if (raw_slot_bytes_ > 0) num_raw = std::max<std::int64_t>(2, plan.bytes / kRawShare / raw_slot_bytes_);
+  const std::int64_t num_slots = std::min<std::int64_t>((plan.bytes - num_raw * raw_slot_bytes_) / slot_bytes_,
+                                                        static_cast<std::int64_t>(pieces_.size()));
+  if (num_slots < plan.top_k)
+    throw std::invalid_argument("experts: found memory for " + std::to_string(std::max<std::int64_t>(0, num_slots)) +
+                                " of them, expected at least " + std::to_string(plan.top_k));
+  num_raw_slots_ = static_cast<std::size_t>(num_raw);
+  memory_ = Memory(static_cast<std::size_t>(num_slots * slot_bytes_ + kSlack));
+  raw_ = Memory(static_cast<std::size_t>(num_raw > 0 ? num_raw * raw_slot_bytes_ + kSlack : 0));
+  for (std::int64_t i = num_slots; i-- > 0;) free_slots_.push_back(static_cast<std::int32_t>(i));
+  for (std::int64_t i = num_raw; i-- > 0;) free_raw_slots_.push_back(static_cast<std::int32_t>(i));
+  ExpertCacheOptions options;
+  options.shape = {static_cast<std::int32_t>(plan.layers.size()), static_cast<std::int32_t>(num_experts)};
+  options.top_k = plan.top_k;
+  options.expert_bytes.assign(pieces_.size(), slot_bytes_);
+  options.capacity_bytes = num_slots * slot_bytes_;
+  options.prefetch_bytes = plan.top_k * slot_bytes_;
+  options.over_fetch = 2 * plan.top_k;
+  cache_ = std::make_unique<ExpertCache>(options, make_policy(plan.policy, {.shape = options.shape}),
+                                         make_predictor(plan.predictor, {.shape = options.shape, .top_k = plan.top_k}));
+}
+
+ExpertRef ExpertStream::ref(std::size_t piece) const {
+  const auto num = static_cast<std::size_t>(cache_->shape().num_experts);
+  return {static_cast<std::int32_t>(piece / num), static_cast<std::int32_t>(piece % num)};
+}
+
+void ExpertStream::begin_step(std::span<const std::int32_t> tokens) {
+  const std::unique_lock<std::mutex> lock = pass_.lock();
+  drain();
+  // A pass that was stopped left some of its experts pinned.
+  for (std::int32_t layer = 0; layer < cache_->shape().num_layers; ++layer) cache_->release(layer);
+  group_.clear();
+  cache_->begin_step(tokens);
+  apply(cache_->prefetch(0, {}), ReadPriority::predicted);
+}
+
+void ExpertStream::route(std::int32_t layer, std::span<const std::int32_t> experts, std::span<const float> weights) {
+  const std::unique_lock<std::mutex> lock = pass_.lock();
+  drain();
+  layer_ = layer;
+  experts_.assign(experts.begin(), experts.end());
+  is_done_.assign(experts.size(), 0);
+  group_.clear();
+  const CacheDecision decision = cache_->route(layer, experts, weights);
+  num_deferred_ = decision.num_deferred;
+  for (std::size_t i = 0; i < experts.size(); ++i)
+    if (cache_->found()[i] == ExpertCache::Found::late) prefer(index({layer, experts[i]}));
+  apply(decision, ReadPriority::demand);
+  if (layer + 1 < cache_->shape().num_layers) apply(cache_->prefetch(layer + 1, {}), ReadPriority::predicted);
+}
+
+bool ExpertStream::next_group(std::vector<std::int32_t>& experts) {
+  std::unique_lock<std::mutex> lock = pass_.lock();
+  for (const std::int32_t expert : group_) cache_->release(layer_, expert);
+  group_.clear();
+  drain();
+  const auto admit = [&] {
+    if (num_deferred_ == 0) return;
+    const CacheDecision decision = cache_->admit();
+    num_deferred_ = decision.num_deferred;
+    apply(decision, ReadPriority::demand);
+  };
+  admit();
+  while (!pass_.is_stopped()) {
+    fill_group(num_deferred_ > 0 ? kGroup : experts_.size());
+    if (!group_.empty() || num_deferred_ == 0) break;
+    // All room is taken by predictions that are on their way.
+    if (!pass_.wait(lock, [this] { return !ended_.empty(); }, [this] { return num_reading_ == 0; })) break;
+    drain();
+    admit();
+  }
+  experts = group_;
+  return !group_.empty() && !pass_.is_stopped();
+}
+
+// Those that are there, or else those that are on their way.
+void ExpertStream::fill_group(std::size_t most) {
+  for (const bool wants_resident : {true, false}) {
+    for (std::size_t i = 0; i < experts_.size() && group_.size() < most; ++i) {
+      const std::size_t piece = index({layer_, experts_[i]});
+      if (is_done_[i] != 0 || !cache_->is_pinned(layer_, experts_[i])) continue;
+      if (wants_resident && states_[piece]->residence.load() != Residence::resident) continue;
+      is_done_[i] = 1;
+      group_.push_back(experts_[i]);
+    }
+    if (!group_.empty()) return;
+  }
+}
+
+void ExpertStream::apply(const CacheDecision& decision, ReadPriority priority) {
+  for (const ExpertRef expert : decision.evict) forget(index(expert));
+  for (const ExpertRef expert : decision.cancel) {
+    const std::size_t piece = index(expert);
+    states_[piece]->is_wanted = false;
+    if (states_[piece]->is_waiting) {
+      waiting_.erase(std::find(waiting_.begin(), waiting_.end(), piece));
+      states_[piece]->is_waiting = false;
+      ended_.emplace_back(piece, ReadOutcome::cancelled);
+      continue;
+    }
+    for (std::size_t s = 0; s < pieces_[piece].segments.size(); ++s) reader_.cancel(segment_tag(number_ | piece, s));
+  }
+  for (const ExpertRef expert : decision.load) {
+    State& s = *states_[index(expert)];
+    s.priority = priority;
+    s.is_wanted = priority == ReadPriority::demand;
+    s.slot = free_slots_.back();
+    free_slots_.pop_back();
+    s.memory = memory_.data() + s.slot * slot_bytes_;
+    begin_read(index(expert));
+  }
+}
+
+// Predictions leave half of the raw slots to what the router has asked for: only that is packed for certain.
+bool ExpertStream::can_begin(std::size_t piece) const {
+  if (!pieces_[piece].is_packed()) return true;
+  const std::size_t left = states_[piece]->priority == ReadPriority::demand ? 0 : num_raw_slots_ / 2;
+  return free_raw_slots_.size() > left;
+}
+
+// Reads the piece, or lets it wait for a raw slot.
+void ExpertStream::begin_read(std::size_t piece) {
+  State& s = *states_[piece];
+  if (!can_begin(piece)) {
+    s.is_waiting = true;
+    s.priority == ReadPriority::demand ? waiting_.push_front(piece) : waiting_.push_back(piece);
+    return;
+  }
+  if (pieces_[piece].is_packed()) {
+    s.raw_slot = free_raw_slots_.back();
+    free_raw_slots_.pop_back();
+    s.raw = raw_.data() + s.raw_slot * raw_slot_bytes_;
+  }
+  ++num_reading_;
+  s.read(reader_, pieces_[piece], number_ | piece, s.priority);
+}
+
+void ExpertStream::start_waiting() {
+  while (!waiting_.empty() && can_begin(waiting_.front()) && !pass_.is_stopped()) {
+    const std::size_t piece = waiting_.front();
+    waiting_.pop_front();
+    states_[piece]->is_waiting = false;
+    begin_read(piece);
+  }
+}
+
+void ExpertStream::forget(std::size_t piece) {
+  State& s = *states_[piece];
+  if (s.raw_slot >= 0) free_raw_slots_.push_back(std::exchange(s.raw_slot, -1));
+  free_slots_.push_back(std::exchange(s.slot, -1));
+  s.residence.store(Residence::absent);
+}
+
+// A prediction that came true while it was on its way.
+void ExpertStream::prefer(std::size_t piece) {
+  State& s = *states_[piece];
+  s.priority = ReadPriority::demand;
+  s.is_wanted = true;
+  if (s.is_waiting) {
+    waiting_.erase(std::find(waiting_.begin(), waiting_.end(), piece));
+    s.is_waiting = false;
+    begin_read(piece);
+    return;
+  }
+  for (std::size_t i = 0; i < pieces_[piece].segments.size(); ++i)
+    reader_.set_priority(segment_tag(number_ | piece, i), ReadPriority::demand);
+}
+
+void ExpertStream::read_ended(ReadTag number, ReadOutcome outcome) {
+  const auto piece = static_cast<std::size_t>(number);
+  State& s = *states_[piece];
+  if (!s.ended(outcome)) return;
+  --num_reading_;
+  if (s.has_failed() && s.raw_slot >= 0) free_raw_slots_.push_back(std::exchange(s.raw_slot, -1));
+  if (s.has_failed() && s.is_wanted && !pass_.is_stopped()) return begin_read(piece);
+  if (!s.has_failed()) s.residence.store(Residence::resident, std::memory_order_release);
+  ended_.emplace_back(piece, s.has_failed() ? ReadOutcome::cancelled : ReadOutcome::complete);
+}
+
+// Tells the cache what has happened since the last time.
+void ExpertStream::drain() {
+  for (const auto& [piece, outcome] : ended_) {
+    const ExpertRef expert = ref(piece);
+    if (outcome == ReadOutcome::complete) {
+      cache_->arrived(expert.layer, expert.expert);
+    } else {
+      forget(piece);
+      cache_->cancelled(expert.layer, expert.expert);
+    }
+  }
+  ended_.clear();
+  start_waiting();
+}
+
+bool ExpertStream::acquire(WeightId id, std::int32_t begin, std::int32_t end, StripLease& lease) {
+  if (pass_.is_stopped()) return false;
+  const Place place = place_of_[static_cast<std::size_t>(id)];
+  const auto piece = static_cast<std::size_t>(place.piece);
+  State& s = *states_[piece];
+  if (s.residence.load(std::memory_order_acquire) != Residence::resident) {
+    std::unique_lock<std::mutex> lock = pass_.lock();
+    const Clock::time_point start = Clock::now();
+    const bool is_there = pass_.wait(
+        lock, [&] { return s.residence.load() == Residence::resident; }, [this] { return num_reading_ == 0; });
+    StreamTimes& times = times_[static_cast<std::size_t>(id)];
+    times.waited_s += std::chrono::duration<double>(Clock::now() - start).count();
+    ++times.num_late;
+    if (!is_there) return false;
+  }
+  const PieceMatrix& m = pieces_[piece].matrices[static_cast<std::size_t>(place.matrix)];
+  try {
+    if (!s.is_prepared() && s.prepare(pieces_[piece], static_cast<std::size_t>(place.matrix), begin, end)) {
+      const std::unique_lock<std::mutex> lock = pass_.lock();
+      if (s.raw_slot >= 0) free_raw_slots_.push_back(std::exchange(s.raw_slot, -1));
+      start_waiting();
+    }
+  } catch (const std::invalid_argument& error) {
+    const std::unique_lock<std::mutex> lock = pass_.lock();
+    pass_.fail(error.what(), true);
+    return false;
+  }
+  lease.end = end;
+  lease.view = piece_view(m, *views_[static_cast<std::size_t>(id)], s.memory);
+  return true;
+}
+
+std::vector<ExpertCounters> ExpertStream::counters() const {
+  const std::span<const ExpertCounters> counters = cache_->counters();
+  return {counters.begin(), counters.end()};
+}
+
+void ExpertStream::add_times(std::vector<StreamTimes>& times) const {
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    times[i].num_late += times_[i].num_late;
+    times[i].waited_s += times_[i].waited_s;
+  }
+}
+
+}  // namespace edgert

@@ -1,0 +1,109 @@
+// Experts that do not all fit the memory: reads those that the cache asks for, keeps them until it evicts them.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/memory.h"
+#include "weights/expert_cache.h"
+#include "weights/pass.h"
+#include "weights/piece_state.h"
+
+namespace edgert {
+
+struct ExpertPlan {
+  std::vector<std::vector<WeightId>> layers;  // of each layer: gate, up, down of expert 0, of expert 1, ...
+  std::int32_t top_k = 1;
+  std::int64_t bytes = 0;  // of memory for experts, raw bytes included; 0: all are resident
+  std::string policy, predictor;
+};
+
+// Some strips of a weight, resident while the lease lasts.
+struct StripLease {
+  WeightView view;
+  std::int32_t end = 0;     // strips up to here may be read
+  std::int32_t piece = -1;  // -1: nothing is to be given back
+};
+
+// Of one weight, in the passes so far.
+struct StreamTimes {
+  std::int64_t num_hits = 0, num_late = 0;  // leases of pieces that were there, or were not yet
+  double waited_s = 0;                      // summed over threads
+};
+
+class ExpertStream {
+ public:
+  // number: where the numbers of its pieces begin in the reader's tags. Throws std::invalid_argument where the plan
+  // does not fit the weights, or its bytes are below the experts of one token.
+  ExpertStream(const std::vector<const WeightRequest*>& requests, const std::vector<const WeightView*>& views,
+               const ExpertPlan& plan, Pass& pass, Reader& reader, ReadTag number);
+
+  // The caller's thread, between runs: the tokens of a step; then for each layer its router's choice (for several
+  // tokens the union, with the largest weight of each), and the experts to compute, group by group.
+  void begin_step(std::span<const std::int32_t> tokens);
+  void route(std::int32_t layer, std::span<const std::int32_t> experts, std::span<const float> weights);
+  // Gives the experts of the former group back, and says which come next: those that are resident first. False: none is
+  // left, or the pass was stopped.
+  bool next_group(std::vector<std::int32_t>& experts);
+
+  // Any thread, for an expert of the group: waits until it is there.
+  bool acquire(WeightId id, std::int32_t begin, std::int32_t end, StripLease& lease);
+
+  // With the lock of the pass.
+  void read_ended(ReadTag piece, ReadOutcome outcome);
+  bool is_settled() const { return num_reading_ == 0; }
+  std::vector<ExpertCounters> counters() const;
+  void add_times(std::vector<StreamTimes>& times) const;
+
+ private:
+  struct State : PieceState {
+    std::int32_t slot = -1, raw_slot = -1;
+    bool is_waiting = false;  // for a raw slot
+    bool is_wanted = false;   // by the router: a read that is cancelled begins again
+    ReadPriority priority = ReadPriority::demand;
+  };
+  struct Place {
+    std::int32_t piece = -1, matrix = 0;
+  };
+
+  std::size_t index(ExpertRef expert) const {
+    return static_cast<std::size_t>(cache_->shape().slot(expert.layer, expert.expert));
+  }
+  ExpertRef ref(std::size_t piece) const;
+  void apply(const CacheDecision& decision, ReadPriority priority);
+  void drain();
+  bool can_begin(std::size_t piece) const;
+  void begin_read(std::size_t piece);
+  void start_waiting();
+  void forget(std::size_t piece);
+  void prefer(std::size_t piece);
+  void fill_group(std::size_t most);
+
+  const std::vector<const WeightView*> views_;
+  Pass& pass_;
+  Reader& reader_;
+  const ReadTag number_;
+  std::vector<Piece> pieces_;  // by layer, then expert
+  std::vector<std::unique_ptr<State>> states_;
+  std::vector<Place> place_of_;  // by WeightId
+  std::int64_t slot_bytes_ = 0, raw_slot_bytes_ = 0;
+  std::size_t num_raw_slots_ = 0;
+  Memory memory_, raw_;
+  std::vector<std::int32_t> free_slots_, free_raw_slots_;
+  std::deque<std::size_t> waiting_;  // pieces that want a raw slot
+  std::unique_ptr<ExpertCache> cache_;
+  // The routing that is being worked through.
+  std::int32_t layer_ = 0;
+  std::vector<std::int32_t> experts_, group_;
+  std::vector<char> is_done_;
+  std::int32_t num_deferred_ = 0;
+  std::int32_t num_reading_ = 0;
+  std::vector<std::pair<std::size_t, ReadOutcome>> ended_;  // told to the cache by the caller's thread
+  std::vector<StreamTimes> times_;                          // by WeightId
+};
+
+}  // namespace edgert
