@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['CapacityError', 'CoreError', 'NonFiniteError', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'rounded_kernel_names', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
+__all__: list[str] = ['CapacityError', 'CoreError', 'DEFAULT_POLICY', 'DEFAULT_PREDICTOR', 'ExpertCache', 'NonFiniteError', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'policy_names', 'predictor_names', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'rounded_kernel_names', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
 class CoreError(RuntimeError):
     pass
 class CapacityError(CoreError):
@@ -81,6 +81,10 @@ class Runtime:
         """
         From now on steps are timed.
         """
+    def start_routing_trace(self) -> None:
+        """
+        From now on what the routers choose is kept.
+        """
     def step(self, spans: collections.abc.Sequence[Span]) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
         """
         Appends the spans and returns float32 logits [rows, vocab], valid until the next step.
@@ -88,6 +92,10 @@ class Runtime:
     def stop_profile(self) -> dict[str, typing.Any]:
         """
         num_runs, starting_s, and steps: (kind, weight, format, rows, cols, working_s, waiting_s) in plan order; seconds of thread 0 since start_profile.
+        """
+    def stop_routing_trace(self) -> list[tuple[numpy.typing.NDArray[numpy.int16], numpy.typing.NDArray[numpy.float32], numpy.typing.NDArray[numpy.float32] | None]]:
+        """
+        For each mixture-of-experts layer: experts int16 and weights float32 [tokens, top_k], and gate_logits float32 [tokens, num_experts], its router on the input of the layer before it, or None. Layers behind the last attention see only the tokens whose logits are asked for.
         """
     @property
     def activation_bytes(self) -> int:
@@ -126,6 +134,50 @@ class Sampler:
     def __init__(self, *, temperature: float, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, typical_p: float = 1.0, repetition_penalty: float = 1.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, penalty_last_n: int = 64, logit_bias: collections.abc.Mapping[int, float] = {}, seed: int = 0, index: int = 0, num_logprobs: int = -1, isa: str) -> None:
         ...
     def sample(self, logits: numpy.typing.NDArray[numpy.float32], position: int, history: numpy.typing.NDArray[numpy.int32]) -> SampleResult:
+        ...
+class ExpertCache:
+    """
+    Decides which experts are in memory; reads nothing itself.
+    """
+    def __init__(self, expert_bytes: numpy.typing.NDArray[numpy.int64], capacity_bytes: int, *, top_k: int, policy: str, predictor: str = 'none', over_fetch: int = 4, prefetch_bytes: int = 0, min_probability: float = 0.20000000298023224, victim_share: float = 0.25, profile: tuple[typing.Annotated[numpy.typing.ArrayLike, numpy.int16], typing.Annotated[numpy.typing.ArrayLike, numpy.float32]] | None = None, future: tuple[typing.Annotated[numpy.typing.ArrayLike, numpy.int16], typing.Annotated[numpy.typing.ArrayLike, numpy.float32]] | None = None) -> None:
+        """
+        expert_bytes: int64 [layers, experts]. profile, future: (experts int16, weights float32), both [tokens, layers, top_k]: another text's routing for hotset and table, the coming one for belady.
+        """
+    def admit(self) -> dict[str, typing.Any]:
+        ...
+    def arrived(self, layer: int, expert: int) -> None:
+        ...
+    def begin_step(self, tokens: collections.abc.Sequence[int]) -> None:
+        """
+        The tokens of the step that begins.
+        """
+    def cancelled(self, layer: int, expert: int) -> None:
+        ...
+    def failed(self, layer: int, expert: int) -> None:
+        ...
+    def prefetch(self, layer: int, gate_logits: typing.Annotated[numpy.typing.ArrayLike, numpy.float32] | None = None, known_experts: collections.abc.Sequence[int] = []) -> dict[str, typing.Any]:
+        ...
+    def release(self, layer: int, expert: int) -> None:
+        ...
+    def route(self, layer: int, experts: collections.abc.Sequence[int], weights: collections.abc.Sequence[float]) -> dict[str, typing.Any]:
+        """
+        What the router chose: evict, cancel, load, num_deferred, and found (hit, late or miss) for each.
+        """
+    def simulate(self, experts: numpy.typing.NDArray[numpy.int16], weights: numpy.typing.NDArray[numpy.float32], token_ids: numpy.typing.NDArray[numpy.int32] | None = None, gate_logits: numpy.typing.NDArray[numpy.float32] | None = None, *, disk_bytes_per_s: float, layer_s: float, before_router: float = 0.5, ahead: int = 1, token_s: float = 0.0) -> dict[str, typing.Any]:
+        """
+        Runs a recorded routing through this cache with an imagined clock and disk; returns the time line.
+        """
+    def state(self, layer: int, expert: int) -> str:
+        """
+        on_disk, in_flight or resident.
+        """
+    @property
+    def counters(self) -> list[dict[str, int]]:
+        """
+        A dict of counts for each layer.
+        """
+    @property
+    def used_bytes(self) -> int:
         ...
 def add(isa: str, a: numpy.typing.NDArray[numpy.float32], b: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
     ...
@@ -203,6 +255,14 @@ def philox4x32_10(counter: typing.Annotated[collections.abc.Sequence[int], "Fixe
     """
     Random words (Salmon et al. 2011).
     """
+def policy_names() -> list[str]:
+    """
+    Eviction policies of ExpertCache.
+    """
+def predictor_names() -> list[str]:
+    """
+    Predictors of ExpertCache.
+    """
 def quantize(isa: str, x: numpy.typing.NDArray[numpy.float32], scale_columns: int = 64) -> tuple[typing.Any, ...]:
     """
     (codes, scales, sums of each 64 columns).
@@ -237,3 +297,5 @@ def uniform(seed: int, index: int, position: int) -> float:
     """
     The sampler's number in [0, 1).
     """
+DEFAULT_POLICY: str = 'lfu'
+DEFAULT_PREDICTOR: str = 'blend'
