@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['CapacityError', 'CoreError', 'ExpertCache', 'Faults', 'NonFiniteError', 'Reader', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'StoppedError', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'policy_names', 'predictor_names', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'rounded_kernel_names', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
+__all__: list[str] = ['CapacityError', 'CoreError', 'DEFAULT_POLICY', 'DEFAULT_PREDICTOR', 'ExpertCache', 'Faults', 'NonFiniteError', 'Reader', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'StoppedError', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'policy_names', 'predictor_names', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'rounded_kernel_names', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
 class CoreError(RuntimeError):
     pass
 class CapacityError(CoreError):
@@ -107,7 +107,7 @@ class Runtime:
         """
         num_runs, starting_s, and steps: (kind, weight, format, rows, cols, working_s, waiting_s) in plan order; seconds of thread 0 since start_profile.
         """
-    def stop_routing_trace(self) -> list:
+    def stop_routing_trace(self) -> list[tuple[numpy.typing.NDArray[numpy.int16], numpy.typing.NDArray[numpy.float32], numpy.typing.NDArray[numpy.float32] | None]]:
         """
         For each mixture-of-experts layer: experts int16 and weights float32 [tokens, top_k], and gate_logits float32 [tokens, num_experts], its router on the input of the layer before it, or None. Layers behind the last attention see only the tokens whose logits are asked for.
         """
@@ -230,7 +230,7 @@ class ExpertCache:
         on_disk, in_flight or resident.
         """
     @property
-    def counters(self) -> list:
+    def counters(self) -> list[dict[str, int]]:
         """
         A dict of counts for each layer.
         """
@@ -355,3 +355,5 @@ def uniform(seed: int, index: int, position: int) -> float:
     """
     The sampler's number in [0, 1).
     """
+DEFAULT_POLICY: str = 'lfu'
+DEFAULT_PREDICTOR: str = 'blend'

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgert.chat import ChatTemplate, encode_chat, load_chat_template
-from edgert.engine.cost import token_bytes
+from edgert.engine.cost import expert_bytes, token_bytes
 from edgert.engine.memory_plan import MemoryPlan
 from edgert.engine.opening import LoadOptions, OpenModel, Progress, open_engine
 from edgert.engine.output import Completion, complete
@@ -29,6 +29,7 @@ from edgert.errors import UsageError
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from edgert.offload.expert_trace import RoutedLayer
     from edgert.tokenizer import Tokenizer
 
 DEFAULT_MODEL = Path(__file__).parent / "assets" / "default"
@@ -259,6 +260,11 @@ class LLM:
     def stop_profile(self) -> StepProfile:
         """Where the time of a step went since `start_profile`, on average: by kind of step and role of weight."""
         return self._engine.stop_profile()
+
+    @property
+    def expert_bytes(self) -> NDArray[np.int64]:
+        """Bytes of each routed expert in the file, (mixture-of-experts layers, experts); (0, 0): none."""
+        return expert_bytes(self._opened.model)
 
     def start_routing_trace(self) -> None:
         """From now on what the routers of a mixture-of-experts model choose is kept, until `stop_routing_trace`."""

@@ -1,4 +1,4 @@
-"""Placement of weights under a memory budget, sizes and rates, and what a placement will give."""
+"""Placement of weights under a memory budget, recorded routings of experts, and the simulator of their cache."""
 
 if __name__ != "edgert.offload":
     raise ImportError(f"offload: found import as {__name__!r}, expected 'edgert.offload'; import edgert.offload")

@@ -1,6 +1,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -129,26 +130,24 @@ std::string state(const ExpertCache& cache, std::int32_t layer, std::int32_t exp
   return s == ExpertState::resident ? "resident" : s == ExpertState::in_flight ? "in_flight" : "on_disk";
 }
 
-py::list counters(const ExpertCache& cache) {
-  py::list layers;
+std::vector<std::map<std::string, std::int64_t>> counters(const ExpertCache& cache) {
+  std::vector<std::map<std::string, std::int64_t>> layers;
   for (const ExpertCounters& c : cache.counters()) {
-    py::dict out;
-    out["routed"] = c.routed;
-    out["hits"] = c.hits;
-    out["late_hits"] = c.late_hits;
-    out["misses"] = c.misses;
-    out["loads"] = c.loads;
-    out["prefetch_loads"] = c.prefetch_loads;
-    out["cancelled"] = c.cancelled;
-    out["wasted"] = c.wasted;
-    out["load_bytes"] = c.load_bytes;
-    out["prefetch_bytes"] = c.prefetch_bytes;
-    out["cancelled_bytes"] = c.cancelled_bytes;
-    out["wasted_bytes"] = c.wasted_bytes;
-    out["predicted_routed"] = c.predicted_routed;
-    out["recalled_top_k"] = c.recalled_top_k;
-    out["recalled"] = c.recalled;
-    layers.append(out);
+    layers.push_back({{"routed", c.routed},
+                      {"hits", c.hits},
+                      {"late_hits", c.late_hits},
+                      {"misses", c.misses},
+                      {"loads", c.loads},
+                      {"prefetch_loads", c.prefetch_loads},
+                      {"cancelled", c.cancelled},
+                      {"wasted", c.wasted},
+                      {"load_bytes", c.load_bytes},
+                      {"prefetch_bytes", c.prefetch_bytes},
+                      {"cancelled_bytes", c.cancelled_bytes},
+                      {"wasted_bytes", c.wasted_bytes},
+                      {"predicted_routed", c.predicted_routed},
+                      {"recalled_top_k", c.recalled_top_k},
+                      {"recalled", c.recalled}});
   }
   return layers;
 }
@@ -194,6 +193,8 @@ py::dict simulate(ExpertCache& cache, const Array<std::int16_t>& experts, const 
 void init_experts(py::module_& m) {
   m.def("policy_names", &policy_names, "Eviction policies of ExpertCache.");
   m.def("predictor_names", &predictor_names, "Predictors of ExpertCache.");
+  m.attr("DEFAULT_POLICY") = kDefaultPolicy;
+  m.attr("DEFAULT_PREDICTOR") = kDefaultPredictor;
   py::class_<ExpertCache>(m, "ExpertCache", "Decides which experts are in memory; reads nothing itself.")
       .def(py::init(&make_cache), py::arg("expert_bytes").noconvert(), py::arg("capacity_bytes"), py::kw_only(),
            py::arg("top_k"), py::arg("policy"), py::arg("predictor") = "none", py::arg("over_fetch") = 4,

@@ -206,19 +206,21 @@ py::dict stop_profile(Runtime& runtime) {
 }
 
 template <typename T>
-py::array copied(const std::vector<T>& values, std::int32_t width) {
+py::array_t<T> copied(const std::vector<T>& values, std::int32_t width) {
   const auto rows = static_cast<py::ssize_t>(values.size()) / width;
-  return py::array(py::dtype::of<T>(), {rows, static_cast<py::ssize_t>(width)}, values.data());
+  return py::array_t<T>({rows, static_cast<py::ssize_t>(width)}, values.data());
 }
 
+using PyRoutedLayer = std::tuple<py::array_t<std::int16_t>, py::array_t<float>, std::optional<py::array_t<float>>>;
+
 // One (experts, weights, gate_logits or None) a layer.
-py::list stop_routing_trace(Runtime& runtime) {
+std::vector<PyRoutedLayer> stop_routing_trace(Runtime& runtime) {
   const RoutingTrace trace = runtime.stop_routing_trace();
-  py::list layers;
+  std::vector<PyRoutedLayer> layers;
   for (const RoutingTrace::Layer& layer : trace.layers) {
-    py::object gate_logits = py::none();
+    std::optional<py::array_t<float>> gate_logits;
     if (!layer.gate_logits.empty()) gate_logits = copied(layer.gate_logits, layer.num_experts);
-    layers.append(py::make_tuple(copied(layer.experts, layer.top_k), copied(layer.weights, layer.top_k), gate_logits));
+    layers.emplace_back(copied(layer.experts, layer.top_k), copied(layer.weights, layer.top_k), gate_logits);
   }
   return layers;
 }

@@ -127,9 +127,9 @@ void init_weights(py::module_& m) {
            "multiplied by 2 to this power. outliers: their starts, columns and values, or nothing.")
       .def("set_stream", &set_stream, py::kw_only(), py::arg("cuts"), py::arg("lock_order"), py::arg("lookups"),
            py::arg("pool_bytes"), py::arg("ring_bytes"), py::arg("experts") = std::vector<std::vector<std::string>>{},
-           py::arg("top_k") = 0, py::arg("expert_bytes") = 0, py::arg("policy") = "lfu", py::arg("predictor") = "blend",
-           py::arg("depth") = 8, py::arg("chunk_bytes") = 1 << 20, py::arg("limit_bytes_per_s") = 0,
-           py::arg("method") = "auto",
+           py::arg("top_k") = 0, py::arg("expert_bytes") = 0, py::arg("policy") = kDefaultPolicy,
+           py::arg("predictor") = kDefaultPredictor, py::arg("depth") = 8, py::arg("chunk_bytes") = 1 << 20,
+           py::arg("limit_bytes_per_s") = 0, py::arg("method") = "auto",
            "What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index "
            "into cuts, "
            "piece), the first is kept first. lookups: names of which rows are read when they are asked for. experts: "

@@ -12,6 +12,10 @@
 
 namespace edgert {
 
+// The best measured pair (docs/moe.md).
+inline constexpr const char* kDefaultPolicy = "lfu";
+inline constexpr const char* kDefaultPredictor = "blend";
+
 enum class ExpertState : std::uint8_t { on_disk, in_flight, resident };
 
 struct ExpertCacheOptions {

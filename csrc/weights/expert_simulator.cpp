@@ -8,6 +8,8 @@
 namespace edgert {
 namespace {
 
+constexpr double kTick = 1e-9;  // sums of the same times may differ by their rounding
+
 bool same(ExpertRef a, ExpertRef b) { return a.layer == b.layer && a.expert == b.expert; }
 
 }  // namespace
@@ -118,7 +120,7 @@ void ExpertSimulator::finish_read() {
 
 // What has ended by now.
 void ExpertSimulator::advance() {
-  while (is_reading_ && read_end_s_ <= now_s_) finish_read();
+  while (is_reading_ && read_end_s_ <= now_s_ + kTick) finish_read();
 }
 
 void ExpertSimulator::wait_for(std::int32_t layer) {

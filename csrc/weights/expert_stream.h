@@ -19,7 +19,7 @@ struct ExpertPlan {
   std::vector<std::vector<WeightId>> layers;  // of each layer: gate, up, down of expert 0, of expert 1, ...
   std::int32_t top_k = 1;
   std::int64_t bytes = 0;  // of memory for experts, raw bytes included; 0: all are resident
-  std::string policy, predictor;
+  std::string policy = kDefaultPolicy, predictor = kDefaultPredictor;
 };
 
 // Some strips of a weight, resident while the lease lasts.

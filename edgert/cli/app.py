@@ -22,9 +22,13 @@ COMMANDS = {
     "convert": "edgert.cli.convert:convert",
     "verify": "edgert.cli.verify:verify",
     "fit": "edgert.cli.fit:fit",
+    "moe profile": "edgert.cli.moe:profile",
+    "moe simulate": "edgert.cli.moe:simulate",
     "bench": "edgert.cli.bench:bench",
     "doctor": "edgert.cli.doctor:doctor",
 }
+# Commands of two words: what the first one is for.
+GROUPS = {"moe": "Record and simulate the experts of a mixture-of-experts model."}
 COMPLETION_VARIABLE = "_EDGERT_COMPLETE"
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -53,13 +57,14 @@ class CommandGroup(TyperGroup):
         return read_switch(super().get_help_option(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        return list(dict.fromkeys(name.partition(" ")[0] for name in COMMANDS))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
+        """A command, a group, or a command of a group by both of its words."""
+        if cmd_name not in COMMANDS and cmd_name not in GROUPS:
             return None
-        if self.commands[cmd_name] is None:
-            self.commands[cmd_name] = _make_command(cmd_name)
+        if self.commands.get(cmd_name) is None:
+            self.commands[cmd_name] = _make_group(cmd_name) if cmd_name in GROUPS else _make_command(cmd_name)
         return self.commands[cmd_name]
 
 
@@ -104,6 +109,17 @@ def _make_command(name: str) -> Any:
     module, _, function = COMMANDS[name].partition(":")
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(name, cls=Command, context_settings=_SETTINGS)(getattr(import_module(module), function))
+    return typer.main.get_command(app)
+
+
+def _make_group(name: str) -> Any:
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, context_settings=_SETTINGS)
+    app.callback(help=GROUPS[name])(lambda: None)
+    for full_name, place in COMMANDS.items():
+        group, _, sub_name = full_name.partition(" ")
+        if group == name:
+            module, _, function = place.partition(":")
+            app.command(sub_name, cls=Command, context_settings=_SETTINGS)(getattr(import_module(module), function))
     return typer.main.get_command(app)
 
 

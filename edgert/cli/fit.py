@@ -18,7 +18,7 @@ def fit(
     call: typer.Context,
     path: options.ModelArgument = None,
     model: options.Model = None,
-    ram: options.Ram = "auto",
+    ram: options.Ram = None,
     context: options.Context = None,
     bits: options.Bits = None,
     kv_format: options.KVFormat = "f16",
@@ -45,7 +45,7 @@ def fit(
         values = fit_plan(
             opened or DEFAULT_MODEL,
             LoadOptions(context=context, bits=bits, kv_format=kv_format),
-            ram_bytes(ram),
+            ram_bytes(ram or "auto"),
             doing.append,
         )
     if as_json:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgert.errors import UnsupportedModelError
 from edgert.graph import Graph
 from edgert.loader import Model, WeightSource
 
@@ -14,6 +20,24 @@ def token_bytes(model: Model) -> int:
     """
     shares = _shares(model.graph)
     return round(sum(source.num_bytes * shares.get(name, 1.0) for name, source in model.weights.items()))
+
+
+def expert_bytes(model: Model) -> NDArray[np.int64]:
+    """Bytes of each routed expert, (mixture-of-experts layers, experts); (0, 0) where there are none.
+
+    Raises UnsupportedModelError where layers differ in their number of experts.
+    """
+    nodes = [node for node in model.graph.nodes if node.op == "moe"]
+    if not nodes:
+        return np.zeros((0, 0), np.int64)
+    counts = {int(node.attributes["num_experts"]) for node in nodes}
+    if len(counts) > 1:
+        raise UnsupportedModelError(
+            f"{model.checkpoint.path}: found layers of {sorted(counts)} experts, expected one number"
+        )
+    sizes = [[model.weights[name].num_bytes for name in node.weights] for node in nodes]
+    parts = np.array(sizes, np.int64).reshape(len(nodes), max(counts), -1)
+    return cast("NDArray[np.int64]", parts.sum(axis=2))
 
 
 def active_parameters(model: Model) -> int:

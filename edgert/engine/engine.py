@@ -18,6 +18,7 @@ from edgert.errors import EdgertError, OutOfMemoryError, UsageError
 
 if TYPE_CHECKING:
     from edgert._core import Runtime
+    from edgert.offload.expert_trace import RoutedLayer
 
 # An older request whose consumer reads nothing for this long gives its pages to younger ones.
 STALL_PATIENCE_S = 0.1

@@ -44,6 +44,7 @@ PYTHON_PACKAGES: dict[str, set[str]] = {
         "loader",
         "tokenizer",
         "quant",
+        "offload",
         "files",
         "device",
     },

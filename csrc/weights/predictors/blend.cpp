@@ -12,7 +12,7 @@ namespace edgert {
 namespace {
 
 constexpr float kLeast = 1.0f / 1024;  // no answer is taken to be surer than this
-constexpr float kRate = 0.5f;         // of learning, AdaGrad
+constexpr float kRate = 0.5f;          // of learning, AdaGrad
 constexpr std::size_t kSources = 4;    // usual, token, affinity, gate
 using Features = std::array<float, kSources + 1>;
 
