@@ -109,7 +109,7 @@ void Runtime::run_streamed(std::span<const Span> spans, std::int32_t num_tokens,
     lay_out(spans, i * round, std::min(round, num_tokens - i * round));
     num_logits_rounds += executor_->rows().num_logits > 0 ? 1 : 0;
   }
-  stream.begin_pass(num_rounds, num_logits_rounds, should_stop);
+  stream.begin_pass(num_rounds, num_logits_rounds, kv_->memory_bytes(), should_stop);
   if (ExpertStream* experts = stream.experts()) experts->begin_step(spans[0].tokens);
   const int num_segments = num_rounds == 1 ? 1 : executor_->num_segments();
   for (int segment = 0; segment < num_segments && !stream.is_stopped(); ++segment) {

@@ -51,6 +51,7 @@ class Engine:
         self._turns = Turns()
         self._active: dict[int, Sequence] = {}
         self._keys = itertools.count()
+        self._step_keys: tuple[int, ...] = ()  # of the requests in the step that runs
         self._num_steps = 0
         self._is_closed = False
 
@@ -94,8 +95,15 @@ class Engine:
         """
         sequence.is_cancelled = True
         if sequence.key in self._active and not self._turns.is_mine:
+            self._stop_unwanted_step()
             with self._turns.alone():
                 self._release_ended()
+
+    def _stop_unwanted_step(self) -> None:
+        """Ends the step that runs, and its reads from disk, if nobody waits for it any more."""
+        running = [self._active.get(key) for key in self._step_keys]
+        if all(sequence is None or sequence.is_over for sequence in running) and not self._is_closed:
+            self._runtime.stop()
 
     def clear_cache(self) -> None:
         """Releases the kept conversations."""
@@ -129,7 +137,9 @@ class Engine:
         return self._runtime
 
     def close(self) -> None:
-        """Fails the requests that run and frees the weights, after the step that runs."""
+        """Fails the requests that run and frees the weights, after the step that runs; a streamed one ends early."""
+        if not self._is_closed and not self._turns.is_mine:
+            self._runtime.stop()
         with self._turns.alone():
             if self._is_closed:
                 return
@@ -169,11 +179,15 @@ class Engine:
                 time.sleep(STALL_PATIENCE_S / 10)
             return
         try:
+            self._step_keys = tuple(span.key for span in plan.spans)
             self._run(plan, running)
+        except _core.StoppedError:
+            pass  # by whoever cancelled; the others run their step again
         except Exception as error:
             for span in plan.spans:
                 running[span.key].error = _step_error(error, f"step of {plan.num_tokens} tokens")
         finally:
+            self._step_keys = ()
             # After an interrupt or an error: forget the positions whose logits nobody has taken.
             for span in plan.spans:
                 sequence = running[span.key]

@@ -10,7 +10,7 @@ from edgert.loader import Model
 from edgert.offload import Budget, Placement, place
 
 # Of a budget, that a round's activations may take; and the rounds that are tried.
-ACTIVATION_SHARE = 1 / 16
+ACTIVATION_SHARE = 1 / 32
 ROUND_TOKENS = (512, 256, 128, 64, 32, 16)
 # What grows after the budget is divided: the runtime's tables and threads, Python's own objects.
 RESERVE_BYTES = 24 << 20

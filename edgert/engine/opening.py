@@ -227,7 +227,9 @@ def _stream(model: Model, memory: MemoryPlan, options: LoadOptions) -> Callable[
             cuts=list(cuts.items()),
             lock_order=[places[index] for index in placement.lock_order],
             lookups=list(placement.lookups),
-            pool_bytes=placement.pool_bytes,
+            # Until keys and values need their share, it holds weights.
+            pool_bytes=placement.pool_bytes + (memory.kv_bytes if placement.pieces else 0),
+            lent_bytes=memory.kv_bytes if placement.pieces else 0,
             ring_bytes=placement.ring_bytes,
             experts=[list(node.weights) for node in mixtures],
             top_k=top_k(model.graph),
