@@ -37,8 +37,7 @@ void ExpertSimulator::run(const RoutingView& routing, std::span<const std::int32
   for (std::int32_t token = 0; token < routing.num_tokens; ++token) {
     cache_.begin_step(token_ids.empty() ? token_ids : token_ids.subspan(static_cast<std::size_t>(token), 1));
     advance();
-    for (std::int32_t layer = 0; layer < std::min(options_.ahead, shape.num_layers); ++layer)
-      prefetch(routing, token, layer, {});
+    prefetch(routing, token, 0, {});
     for (std::int32_t layer = 0; layer < shape.num_layers; ++layer) run_layer(routing, token, layer, gate_logits);
     now_s_ += options_.token_s;
     result_.compute_s += options_.token_s;
@@ -59,9 +58,7 @@ void ExpertSimulator::run_layer(const RoutingView& routing, std::int32_t token, 
     if (drop(expert)) cache_.cancelled(expert.layer, expert.expert);
   for (const std::int32_t expert : experts_) prefer({layer, expert});
   order(decision, wanted_);
-  const std::int32_t end = std::min(layer + 1 + options_.ahead, cache_.shape().num_layers);
-  for (std::int32_t next = layer + 1; next < end; ++next)
-    prefetch(routing, token, next, next == layer + 1 ? gate_logits : std::span<const float>());
+  if (layer + 1 < cache_.shape().num_layers) prefetch(routing, token, layer + 1, gate_logits);
   wait_for(layer);
   now_s_ += options_.layer_s * (1 - options_.before_router);
   result_.compute_s += options_.layer_s;

@@ -13,7 +13,6 @@ struct SimulatorOptions {
   double disk_bytes_per_s = 1e9;
   double layer_s = 0;          // compute of a layer, with all experts in memory
   double before_router = 0.5;  // share of it that comes before the router
-  std::int32_t ahead = 1;      // layers for which experts are predicted; a layer's own gate reaches one
   double token_s = 0;          // compute of a token outside of these layers
 };
 
