@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgert import _core
 from edgert.engine.output import Chunk
 from edgert.engine.profile import StepProfile, step_profile
 from edgert.engine.prompt_cache import PromptCache
-from edgert.engine.scheduler import PlannedSpan, StepPlan, plan_step
+from edgert.engine.scheduler import PlannedSpan, SequenceState, StepPlan, plan_step
 from edgert.engine.sequence import Generation, Scoring, Sequence
 from edgert.engine.turns import Turns
 from edgert.errors import EdgertError, OutOfMemoryError, UsageError
@@ -38,14 +39,24 @@ class Engine:
     drives, nor on what runs beside a request.
     """
 
-    def __init__(self, runtime: Runtime, *, batch_tokens: int, cache_prompts: int, is_streamed: bool = False) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        batch_tokens: int,
+        cache_prompts: int,
+        is_streamed: bool = False,
+        logit_rows: int = 0,
+    ) -> None:
         """batch_tokens: most tokens of a step; cache_prompts: conversations whose keys and values are kept.
 
-        is_streamed: a step reads weights from disk, once for however many tokens it has.
+        is_streamed: a step reads weights from disk, once for however many tokens it has. logit_rows: of a step, where
+        a request wants the logits of all its tokens (0: no limit).
         """
         self._runtime = runtime
         self._batch_tokens = batch_tokens
         self._is_streamed = is_streamed
+        self._logit_rows = logit_rows
         self._step_tokens = batch_tokens if is_streamed else min(MIN_STEP_TOKENS, batch_tokens)
         self._cache = PromptCache(runtime, cache_prompts)
         self._turns = Turns()
@@ -240,7 +251,7 @@ class Engine:
 
     def _plan(self, running: dict[int, Sequence], driver: Sequence) -> StepPlan:
         """The next step. Requests that get no page are passed over, so that others advance and free theirs."""
-        states = [sequence.state() for sequence in running.values()]
+        states = [self._state(sequence) for sequence in running.values()]
         while True:
             wanted = plan_step(states, self._step_tokens, driver=driver.key)
             plan = self._fit_pages(wanted, running)
@@ -248,6 +259,10 @@ class Engine:
                 return plan
             passed_over = {span.key for span in wanted.spans}
             states = [state for state in states if state.key not in passed_over]
+
+    def _state(self, sequence: Sequence) -> SequenceState:
+        state = sequence.state()
+        return replace(state, most_tokens=self._logit_rows) if sequence.wants_all_logits else state
 
     def _fit_pages(self, plan: StepPlan, running: dict[int, Sequence]) -> StepPlan:
         """The spans that get pages, the oldest request's first.

@@ -15,19 +15,25 @@ ROUND_TOKENS = (512, 256, 128, 64, 32, 16)
 # What grows after the budget is divided: the runtime's tables and threads, Python's own objects.
 RESERVE_BYTES = 24 << 20
 RESERVE_SHARE = 0.01
+# Of a budget, that the logits of many tokens may take.
+LOGITS_SHARE = 1 / 64
 # Tokens of a step: so many that the weights are read once for most prompts.
 STEP_TOKENS = 1 << 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """How a model runs in `budget_bytes`. step_tokens go through each part of the model in rounds of round_tokens."""
+    """How a model runs in `budget_bytes`.
+
+    step_tokens go through each part of the model in rounds of round_tokens. logit_rows: that a step may give.
+    """
 
     budget_bytes: int
     context: int
     kv_bytes: int
     round_tokens: int
     step_tokens: int
+    logit_rows: int
     activation_bytes: int
     base_bytes: int
     placement: Placement
@@ -59,7 +65,9 @@ def plan_memory(
     step_tokens = min(context, max(STEP_TOKENS, round_tokens))
     # What one segment of the plan hands on to the next, and the rotary tables.
     carried_bytes = step_tokens * 4 * (model.graph.nodes[0].width + sum(rope.rotary_dim for rope in model.graph.ropes))
-    activations = activation_bytes(model, round_tokens) + carried_bytes
+    logits_bytes = 4 * model.graph.nodes[model.graph.output_index].width
+    logit_rows = max(1, int(budget_bytes * LOGITS_SHARE) // logits_bytes)
+    activations = activation_bytes(model, round_tokens) + carried_bytes + logit_rows * logits_bytes
     kv = kv_bytes(context, page)
     placement = place(
         weight_items(model),
@@ -79,6 +87,7 @@ def plan_memory(
         kv_bytes=kv,
         round_tokens=round_tokens,
         step_tokens=step_tokens,
+        logit_rows=logit_rows,
         activation_bytes=activations,
         base_bytes=base_bytes,
         placement=placement,

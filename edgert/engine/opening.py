@@ -133,6 +133,11 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
             batch_tokens=options.batch_tokens,
             kv_format=options.kv_format,
         )
+        if keeps_weights and cached is None and not memory.placement.fits:
+            raise UsageError(
+                f"--cache: found a budget that {path} does not fit, expected all its weights in memory to keep them as "
+                "they lie there; make the cache without --ram first"
+            )
         start_loading(weights, store, threads=threads, set_stream=_stream(model, memory, options), is_budgeted=True)
     finish_loading(weights, store, progress)
     if keeps_weights and cached is None:
@@ -185,6 +190,7 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
             batch_tokens=runtime.batch_tokens,
             cache_prompts=options.cache_prompts,
             is_streamed=memory is not None and not memory.placement.fits,
+            logit_rows=memory.logit_rows if memory is not None else 0,
         ),
         isa=isa,
         threads=threads,
