@@ -12,6 +12,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kSlack = 256;  // kernels read whole vectors at the end of a part
 // Experts of a group where not all fit: while they are computed, the room of the last group is filled again.
 constexpr std::size_t kGroup = 8;
+// Of predicted reads, if an expert is smaller: about what a disk reads while a layer is computed.
+constexpr std::int64_t kPrefetchBytes = std::int64_t{2} << 20;
 // Of the memory, for rows that wait to be packed.
 constexpr std::int64_t kRawShare = 8;
 
@@ -62,7 +64,7 @@ ExpertStream::ExpertStream(const std::vector<const WeightRequest*>& requests,
   options.top_k = plan.top_k;
   options.expert_bytes.assign(pieces_.size(), slot_bytes_);
   options.capacity_bytes = num_slots * slot_bytes_;
-  options.prefetch_bytes = plan.top_k * slot_bytes_;
+  options.prefetch_bytes = std::min(plan.top_k * slot_bytes_, std::max(slot_bytes_, kPrefetchBytes));
   options.over_fetch = 2 * plan.top_k;
   cache_ = std::make_unique<ExpertCache>(options, make_policy(plan.policy, {.shape = options.shape}),
                                          make_predictor(plan.predictor, {.shape = options.shape, .top_k = plan.top_k}));
@@ -83,7 +85,8 @@ void ExpertStream::begin_step(std::span<const std::int32_t> tokens) {
   apply(cache_->prefetch(0, {}), ReadPriority::predicted);
 }
 
-void ExpertStream::route(std::int32_t layer, std::span<const std::int32_t> experts, std::span<const float> weights) {
+void ExpertStream::route(std::int32_t layer, std::span<const std::int32_t> experts, std::span<const float> weights,
+                         std::span<const float> gate_logits) {
   const std::unique_lock<std::mutex> lock = pass_.lock();
   drain();
   layer_ = layer;
@@ -95,7 +98,8 @@ void ExpertStream::route(std::int32_t layer, std::span<const std::int32_t> exper
   for (std::size_t i = 0; i < experts.size(); ++i)
     if (cache_->found()[i] == ExpertCache::Found::late) prefer(index({layer, experts[i]}));
   apply(decision, ReadPriority::demand);
-  if (layer + 1 < cache_->shape().num_layers) apply(cache_->prefetch(layer + 1, {}), ReadPriority::predicted);
+  if (layer + 1 < cache_->shape().num_layers)
+    apply(cache_->prefetch(layer + 1, {.gate_logits = gate_logits, .known_experts = {}}), ReadPriority::predicted);
 }
 
 bool ExpertStream::next_group(std::vector<std::int32_t>& experts) {
