@@ -53,17 +53,16 @@ def logits(gguf: str, ids_path: str, window: str, threads: str, out: str) -> dic
 
 def mapped(gguf: str, threads: str, prompt_tokens: str, count: str) -> dict[str, Any]:
     """As _budget_ours.py measures, without copies of the weights in other layouts: these would not fit a limit."""
-    import llama_cpp
+    from llama_cpp import llama_cpp
 
     default_params = llama_cpp.llama_model_default_params
 
     def plain_params() -> Any:
         params = default_params()
-        params.use_extra_bufts = False  # which Llama() does not offer
+        params.use_extra_bufts = False
         return params
 
-    for module in (llama_cpp, llama_cpp.llama_cpp):
-        module.llama_model_default_params = plain_params
+    llama_cpp.llama_model_default_params = plain_params  # Llama() has no argument for it
     began_bytes = read_bytes()
     peer = Peer(gguf, threads)
     load_read_bytes = read_bytes() - began_bytes
