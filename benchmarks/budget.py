@@ -30,6 +30,8 @@ from edgert.offload import POLICIES, Placement  # noqa: E402
 from edgert.offload.prediction import predict  # noqa: E402
 
 TEXT = "Once upon a time there was"
+# Greedy, a model of random weights repeats one token, with and without mistakes.
+SAMPLING = ("--temp", "2", "--seed", "1")
 PROMPT_TOKENS = 4
 # While a prompt was read, less of the model was kept: the first token reads that again.
 SETTLING_TOKENS = 1
@@ -73,7 +75,7 @@ def answer(model: Path, files: Sequence[Path], arguments: argparse.Namespace, ra
     evict(files)
     options = [] if ram_bytes is None else ["--ram", str(ram_bytes)]
     command = [
-        sys.executable, "-m", "edgert", "run", "-m", str(model), "-p", TEXT, "-n", str(arguments.tokens), "--temp", "0",
+        sys.executable, "-m", "edgert", "run", "-m", str(model), "-p", TEXT, "-n", str(arguments.tokens), *SAMPLING,
         "--ignore-eos", "--json", "--threads", str(arguments.threads), *options,
     ]  # fmt: skip
     ended: Ended = run(command)
