@@ -45,7 +45,10 @@ BLOCK_FORMATS = (*_BLOCKS, "mxfp4", "f16", "bf16", "f32")
 
 @cache
 def block_rows(kind: str, cols: int, gain: float = 1.0) -> U8:
-    """POOL_ROWS rows as a GGUF file holds them: uint8 [rows, row bytes]. gain: times the deviation of weights (not of mxfp4)."""
+    """POOL_ROWS rows as a GGUF file holds them: uint8 [rows, row bytes].
+
+    gain: of the deviation of weights; mxfp4 has none.
+    """
     rng = np.random.default_rng([cols, *kind.encode()])
     if kind in _FLOAT_BYTES:
         return _float_rows(rng, kind, cols, gain)
