@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from edgert.engine.kv_plan import page_bytes
 from edgert.engine.offload_items import activation_bytes, budget_context, kv_bytes, top_k, weight_items
 from edgert.loader import Model
-from edgert.offload import Budget, Placement, place
+from edgert.offload import Budget, Placement, Policy, place
 
 # Of a budget, that a round's activations may take; and the rounds that are tried.
 ACTIVATION_SHARE = 1 / 32
@@ -48,6 +48,7 @@ def plan_memory(
     context: int | None,
     batch_tokens: int | None,
     kv_format: str,
+    lock_policy: Policy = "balanced",
 ) -> MemoryPlan:
     """Divides the budget. base_bytes: of the process now, its tokenizer included. batch_tokens: of a round at most.
 
@@ -80,6 +81,7 @@ def plan_memory(
         ),
         threads=threads,
         top_k=top_k(model.graph),
+        policy=lock_policy,
     )
     return MemoryPlan(
         budget_bytes=budget_bytes,

@@ -28,6 +28,7 @@ from edgert.engine.params import check_integer
 from edgert.errors import ConfigError, OutOfMemoryError, UsageError
 from edgert.loader import Model, finish_loading, open_model, start_loading
 from edgert.loader.views import check_bits
+from edgert.offload import Policy
 from edgert.offload.memory_budget import auto_budget
 from edgert.offload.sizes import parse_bytes, parse_rate
 from edgert.quant.layout import STRIP_ROWS
@@ -52,6 +53,7 @@ class LoadOptions:
     cache: bool = False
     ram: int | str | None = None
     disk_limit: int | str | None = None
+    lock_policy: Policy = "balanced"  # other ones are there to be measured
 
     def __post_init__(self) -> None:
         for name, value, high in (
@@ -132,6 +134,7 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
             context=options.context,
             batch_tokens=options.batch_tokens,
             kv_format=options.kv_format,
+            lock_policy=options.lock_policy,
         )
         if keeps_weights and cached is None and not memory.placement.fits:
             raise UsageError(
