@@ -84,6 +84,7 @@ class ExpertStream {
   void forget(std::size_t piece);
   void prefer(std::size_t piece);
   void fill_group(std::size_t most);
+  void give_up_left();
 
   const std::vector<const WeightView*> views_;
   Pass& pass_;

@@ -353,6 +353,7 @@ bool WeightStream::look_up(WeightId id, std::int64_t row, std::size_t slot, Weig
   const std::int32_t first = strip / unit * unit;
   const Piece piece = make_piece(id, r, first, std::min(unit, num_strips(r) - first));
   std::unique_lock<std::mutex> lock = pass_.lock();
+  if (is_stopped()) return false;
   Lookup& lookup = lookups_[slot];
   const std::int64_t needed = piece.memory_bytes + piece.raw_bytes + kPoolSlack;
   if (static_cast<std::int64_t>(lookup.memory.num_bytes()) < needed)
@@ -367,8 +368,10 @@ bool WeightStream::look_up(WeightId id, std::int64_t row, std::size_t slot, Weig
                      (raw ? raw : memory) + segment.place, ReadPriority::demand});
   }
   const Clock::time_point start = Clock::now();
+  const auto has_ended = [&] { return lookup.segments_left == 0; };
+  pass_.wait(lock, has_ended, [] { return false; });
   // Also when the pass is stopped: the reads write to this memory until they have ended.
-  pass_.settle(lock, [&] { return lookup.segments_left == 0; });
+  pass_.settle(lock, has_ended);
   StreamTimes& times = times_[static_cast<std::size_t>(id)];
   times.waited_s += seconds_since(start);
   ++times.num_late;
