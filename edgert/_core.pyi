@@ -111,6 +111,10 @@ class Runtime:
         """
         For each mixture-of-experts layer: experts int16 and weights float32 [tokens, top_k], and gate_logits float32 [tokens, num_experts], its router on the input of the layer before it, or None. Layers behind the last attention see only the tokens whose logits are asked for.
         """
+    def stream_counters(self) -> dict[str, typing.Any]:
+        """
+        What was read while steps ran, in all; empty where nothing is streamed.
+        """
     @property
     def activation_bytes(self) -> int:
         ...

@@ -179,6 +179,7 @@ void WeightStream::begin_pass(std::int32_t num_rounds, std::int32_t num_logits_r
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(pieces_.size()); ++i) {
     State& s = state(i);
     s.strips_left.store(uses_of_pass(i) * at(i).matrices[0].num_strips);
+    s.was_late = false;
     if (uses_of_pass(i) > 0) continue;
     // Read ahead for a pass that does not need it.
     if (s.residence.load() == Residence::resident && !stays_between_passes(i)) drop(i);
@@ -294,7 +295,7 @@ bool WeightStream::acquire(WeightId id, std::int32_t begin, std::int32_t end, St
         pass_.wait(lock, [&] { return s.residence.load() == Residence::resident; }, [&] { return num_reading_ == 0; });
     StreamTimes& times = times_[static_cast<std::size_t>(id)];
     times.waited_s += seconds_since(start);
-    ++times.num_late;
+    if (!std::exchange(s.was_late, true)) ++times.num_late;
     if (!is_there) return false;
   }
   s.was_used.store(true, std::memory_order_relaxed);
@@ -326,7 +327,7 @@ void WeightStream::release(const StripLease& lease, std::int32_t begin) {
   const std::int32_t used = lease.end - begin;
   if (s.strips_left.fetch_sub(used, std::memory_order_acq_rel) != used) return;
   const std::unique_lock<std::mutex> lock = pass_.lock();
-  ++times_[static_cast<std::size_t>(at(lease.piece).matrices[0].id)].num_hits;
+  if (!s.was_late) ++times_[static_cast<std::size_t>(at(lease.piece).matrices[0].id)].num_hits;
   if (!s.is_kept) drop(lease.piece);
   advance();
   pass_.ring();
@@ -357,7 +358,6 @@ bool WeightStream::look_up(WeightId id, std::int64_t row, std::size_t slot, Weig
   pass_.settle(lock, [&] { return lookup.segments_left == 0; });
   StreamTimes& times = times_[static_cast<std::size_t>(id)];
   times.waited_s += seconds_since(start);
-  ++times.num_late;
   if (lookup.has_failed || is_stopped()) return false;
   lock.unlock();
   const PieceMatrix& m = piece.matrices[0];

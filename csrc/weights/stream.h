@@ -86,6 +86,7 @@ class WeightStream {
   struct State : PieceState {
     bool is_kept = false, is_unwanted = false;
     std::int64_t place = -1, raw_place = -1;  // in the pool and in the raw memory
+    bool was_late = false;                    // in this pass
     std::atomic<bool> was_used{false};
     std::atomic<std::int32_t> strips_left{0};  // that the pass still uses
   };
