@@ -18,7 +18,8 @@ from edgert.chat import ChatTemplate, encode_chat, load_chat_template
 from edgert.engine.cost import expert_bytes, token_bytes
 from edgert.engine.memory_plan import MemoryPlan
 from edgert.engine.opening import LoadOptions, OpenModel, Progress, open_engine
-from edgert.engine.output import Completion, complete
+from edgert.engine.outlook import streaming_advice
+from edgert.engine.output import Completion, Timings, complete
 from edgert.engine.params import SamplingOptions, SamplingParams, sampling_params
 from edgert.engine.profile import StepProfile
 from edgert.engine.prompts import Prompt, as_batch, check_prompt_length, prompt_tokens, require_tokenizer
@@ -165,6 +166,16 @@ class LLM:
         return self._opened.weight_bytes
 
     @property
+    def file_bytes(self) -> int:
+        """Bytes of the weights in the model's files, as they are read."""
+        return self._opened.model.num_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes of memory that were free before the weights were read."""
+        return self._opened.free_bytes
+
+    @property
     def memory(self) -> MemoryPlan | None:
         """How the budget of `ram` is spent; None without one."""
         return self._opened.memory
@@ -253,6 +264,14 @@ class LLM:
         """Frees the keys and values of kept conversations."""
         self._engine.clear_cache()
 
+    def advice(self, timings: Timings) -> str | None:
+        """One sentence where an answer mostly waited for the disk: which other budget or width would be faster."""
+        if self.memory is None or timings.streaming is None:
+            return None
+        return streaming_advice(
+            self._opened.model, self.memory, timings, threads=self.threads, kv_format=self._opened.kv_format
+        )
+
     def start_profile(self) -> None:
         """From now on every step of the model is timed, until `stop_profile`."""
         self._engine.start_profile()
@@ -310,6 +329,7 @@ class LLM:
             # An answer begins a text of its own; what continues a prompt keeps the space in front.
             decoder=self.tokenizer.detokenizer(continues=not is_chat) if self.tokenizer else None,
             load_s=self.load_s,
+            meter=self._opened.meter,
             max_unread_chunks=max_unread_chunks,
             keeps_prefix=is_chat,
         )

@@ -6,12 +6,15 @@
 
 #include "formats/kv.h"
 #include "io/reader.h"
+#include "weights/store.h"
 
 namespace edgert {
 
 // Throws std::invalid_argument for an unknown name.
 KVFormat kv_format_of(const std::string& name);
 ReadMethod read_method_of(const std::string& name);
+// What was streamed so far; empty where nothing is.
+pybind11::dict stream_counters(const WeightStore& store);
 
 void init_errors(pybind11::module_& m);
 void init_cpu(pybind11::module_& m);

@@ -265,6 +265,9 @@ void init_runtime(py::module_& m) {
            "Appends the spans and returns float32 logits [rows, vocab], valid until the next step.")
       .def("stop", &Runtime::stop, py::call_guard<py::gil_scoped_release>(),
            "From any thread: ends the step that runs with a StoppedError, if its weights are streamed.")
+      .def(
+          "stream_counters", [](const Runtime& r) { return stream_counters(r.store()); },
+          "What was read while steps ran, in all; empty where nothing is streamed.")
       .def("start_profile", &Runtime::start_profile, "From now on steps are timed.")
       .def("stop_profile", &stop_profile,
            "num_runs, starting_s, and steps: (kind, weight, format, rows, cols, working_s, waiting_s) in plan order; "

@@ -83,6 +83,18 @@ void set_stream(WeightStore& store, const std::vector<std::pair<std::string, std
   store.set_stream(plan, options);
 }
 
+}  // namespace
+
+ReadMethod read_method_of(const std::string& name) {
+  constexpr std::array<std::pair<const char*, ReadMethod>, 4> kNames = {{{"auto", ReadMethod::automatic},
+                                                                         {"uring", ReadMethod::uring},
+                                                                         {"threads", ReadMethod::threads},
+                                                                         {"buffered", ReadMethod::buffered}}};
+  for (const auto& [known, method] : kNames)
+    if (name == known) return method;
+  throw std::invalid_argument("read method: found '" + name + "', expected auto, uring, threads or buffered");
+}
+
 // What the stream has done: totals, and (hits, late, waited_s) of each weight that is streamed.
 py::dict stream_counters(const WeightStore& store) {
   py::dict out;
@@ -106,18 +118,6 @@ py::dict stream_counters(const WeightStore& store) {
                             py::arg("wasted") = e.wasted));
   out["experts"] = experts;
   return out;
-}
-
-}  // namespace
-
-ReadMethod read_method_of(const std::string& name) {
-  constexpr std::array<std::pair<const char*, ReadMethod>, 4> kNames = {{{"auto", ReadMethod::automatic},
-                                                                         {"uring", ReadMethod::uring},
-                                                                         {"threads", ReadMethod::threads},
-                                                                         {"buffered", ReadMethod::buffered}}};
-  for (const auto& [known, method] : kNames)
-    if (name == known) return method;
-  throw std::invalid_argument("read method: found '" + name + "', expected auto, uring, threads or buffered");
 }
 
 void init_weights(py::module_& m) {

@@ -31,8 +31,9 @@ struct StripLease {
 
 // Of one weight, in the passes so far.
 struct StreamTimes {
-  std::int64_t num_hits = 0, num_late = 0;  // leases of pieces that were there, or were not yet
-  double waited_s = 0;                      // summed over threads
+  // Pieces that a pass used: those that were there, and those that it waited for. Of experts: all waits; of rows: none.
+  std::int64_t num_hits = 0, num_late = 0;
+  double waited_s = 0;  // summed over threads
 };
 
 class ExpertStream {

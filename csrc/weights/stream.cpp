@@ -123,12 +123,16 @@ std::int64_t WeightStream::find_shared_limit() const {
       segment_of_.empty() ? 1 : static_cast<std::size_t>(*std::max_element(segment_of_.begin(), segment_of_.end())) + 1;
   std::vector<std::int64_t> streamed(num_segments);
   std::vector<std::pair<std::int64_t, std::size_t>> kept;  // (end, piece)
+  const auto stream = [&](std::size_t i) {
+    if (!of_[static_cast<std::size_t>(pieces_[i].matrices[0].id)].is_for_logits)
+      streamed[static_cast<std::size_t>(segment_of_[i])] += pieces_[i].memory_bytes;
+  };
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const std::int64_t end = lock_places_[i] + pieces_[i].memory_bytes;
     if (lock_places_[i] >= 0 && end <= pool - ring_bytes_) {
       kept.emplace_back(end, i);
     } else {
-      streamed[static_cast<std::size_t>(segment_of_[i])] += pieces_[i].memory_bytes;
+      stream(i);
     }
   }
   std::sort(kept.begin(), kept.end());
@@ -137,8 +141,7 @@ std::int64_t WeightStream::find_shared_limit() const {
     const std::int64_t limit = std::min(pool - ring_bytes_, pool - needed);
     if (limit < 0 || kept.empty() || kept.back().first <= limit)
       return limit < 0 ? -1 : limit / kDirectAlignment * kDirectAlignment;
-    const std::size_t last = kept.back().second;
-    streamed[static_cast<std::size_t>(segment_of_[last])] += pieces_[last].memory_bytes;
+    stream(kept.back().second);
     kept.pop_back();
   }
 }
@@ -193,6 +196,7 @@ void WeightStream::begin_pass(std::int32_t num_rounds, std::int32_t num_logits_r
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(pieces_.size()); ++i) {
     State& s = state(i);
     s.strips_left.store(uses_of_pass(i) * at(i).matrices[0].num_strips);
+    s.was_late = false;
     if (uses_of_pass(i) > 0) continue;
     // Read ahead for a pass that does not need it.
     if (s.residence.load() == Residence::resident && !stays_between_passes(i)) drop(i);
@@ -308,7 +312,7 @@ bool WeightStream::acquire(WeightId id, std::int32_t begin, std::int32_t end, St
         pass_.wait(lock, [&] { return s.residence.load() == Residence::resident; }, [&] { return num_reading_ == 0; });
     StreamTimes& times = times_[static_cast<std::size_t>(id)];
     times.waited_s += seconds_since(start);
-    ++times.num_late;
+    if (!std::exchange(s.was_late, true)) ++times.num_late;
     if (!is_there) return false;
   }
   s.was_used.store(true, std::memory_order_relaxed);
@@ -340,7 +344,7 @@ void WeightStream::release(const StripLease& lease, std::int32_t begin) {
   const std::int32_t used = lease.end - begin;
   if (s.strips_left.fetch_sub(used, std::memory_order_acq_rel) != used) return;
   const std::unique_lock<std::mutex> lock = pass_.lock();
-  ++times_[static_cast<std::size_t>(at(lease.piece).matrices[0].id)].num_hits;
+  if (!s.was_late) ++times_[static_cast<std::size_t>(at(lease.piece).matrices[0].id)].num_hits;
   if (!s.is_kept) drop(lease.piece);
   advance();
   pass_.ring();
@@ -374,7 +378,6 @@ bool WeightStream::look_up(WeightId id, std::int64_t row, std::size_t slot, Weig
   pass_.settle(lock, has_ended);
   StreamTimes& times = times_[static_cast<std::size_t>(id)];
   times.waited_s += seconds_since(start);
-  ++times.num_late;
   if (lookup.has_failed || is_stopped()) return false;
   lock.unlock();
   const PieceMatrix& m = piece.matrices[0];

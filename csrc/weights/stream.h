@@ -59,7 +59,8 @@ class WeightStream {
 
   // The order of a pass, and how many lookups may run at a time: called once, before the first pass.
   void set_uses(const std::vector<Use>& uses, std::size_t num_lookups);
-  // Whether several rounds can share what a pass reads: then the pieces of a segment fit the ring together.
+  // Whether several rounds can share what a pass reads: then the pieces of a segment fit the ring together. Those that
+  // only logits need are left out: a pass of several rounds asks for logits in one of them.
   bool can_share_rounds() const { return shared_limit_ >= 0; }
 
   // lent_bytes: of the pool that others use from now on; it is taken in steps, as pieces move then. should_stop: asked
@@ -89,6 +90,7 @@ class WeightStream {
   struct State : PieceState {
     bool is_kept = false, is_unwanted = false;
     std::int64_t place = -1, raw_place = -1;  // in the pool and in the raw memory
+    bool was_late = false;                    // in this pass
     std::atomic<bool> was_used{false};
     std::atomic<std::int32_t> strips_left{0};  // that the pass still uses
   };

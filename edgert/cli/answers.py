@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from edgert.cli.printable import printable
-from edgert.cli.terminal import BytesProgress, StatusLine
+from edgert.cli.terminal import BytesProgress, StatusLine, notice
 from edgert.engine.output import Chunk
 from edgert.engine.stream import ChunkStream
+from edgert.errors import size
 from edgert.llm import LLM, load
+from edgert.offload.sizes import format_bytes
 
 # A prompt that is read in less shows no progress.
 PROMPT_PATIENCE_S = 2.0
@@ -31,7 +33,7 @@ def open_model(
 ) -> LLM:
     """The model, with its progress on stderr while its weights are read. bits and kv_format are checked by `load`."""
     with BytesProgress(f"loading {path.name if path else 'the model'}") as progress:
-        return load(
+        llm = load(
             path,
             threads=threads,
             context=context,
@@ -42,6 +44,12 @@ def open_model(
             disk_limit=disk_limit,
             progress=progress.update,
         )
+    if ram is None and llm.memory is not None and not llm.memory.placement.fits:
+        notice(
+            f"{llm.path.name} takes {size(llm.file_bytes)}, {size(llm.free_bytes)} are free: reading it from disk as "
+            f"it runs, within {format_bytes(llm.memory.budget.total_bytes)}; --ram sets how much"
+        )
+    return llm
 
 
 class PromptProgress(StatusLine):

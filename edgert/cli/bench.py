@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import statistics
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgert.cli import options
 from edgert.cli.profile import PhaseProfile, profile_phases, profile_table, prompt_ids
+from edgert.cli.streaming import show_streaming
 from edgert.cli.terminal import StatusLine
 from edgert.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edgert.engine.output import Timings
+    from edgert.engine.streaming import StreamingStats
     from edgert.llm import LLM
 
 REPEATS = 3
@@ -27,7 +32,7 @@ class BenchRow:
     """Rates with one number of threads: medians of the repeats; GB are 10**9 bytes.
 
     decode_gb_per_s counts the weights that each token reads; bandwidth_gb_per_s is the median of what was measured
-    before and after each repeat; share is their quotient.
+    before and after each repeat; share is their quotient. streaming: of the last repeat, where weights are streamed.
     """
 
     threads: int
@@ -36,6 +41,7 @@ class BenchRow:
     decode_gb_per_s: float
     bandwidth_gb_per_s: float
     share: float
+    streaming: StreamingStats | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +66,8 @@ def bench(
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", metavar="N", help="Tokens to write.")] = 64,
     bits: options.Bits = None,
     cache: options.Cache = False,
+    ram: options.Ram = None,
+    disk_limit: options.DiskLimit = None,
     profile: Annotated[bool, typer.Option("--profile", help="Also show where the time of a step goes.")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -76,9 +84,10 @@ def bench(
     for name, value, low in (("-p", prompt_tokens, 1), ("-n", max_tokens, 2)):
         if value < low:
             raise UsageError(f"{name}: found {value}, expected at least {low}")
-    results = [
-        _measure(opened, count, prompt_tokens, max_tokens, bits, cache=cache, with_profile=profile) for count in counts
-    ]
+    from edgert.cli.answers import open_model
+
+    open_with = partial(open_model, opened, bits=bits, cache=cache, ram=ram, disk_limit=disk_limit)
+    results = [_measure(open_with, count, prompt_tokens, max_tokens, with_profile=profile) for count in counts]
     subject, rows = results[0][0], [row for _, row, _ in results]
     profiles = [profiled for _, _, one_count in results for profiled in one_count]
     if as_json:
@@ -112,47 +121,41 @@ def thread_list(text: str | None) -> list[int]:
 
 
 def _measure(
-    path: Path | None,
-    threads: int,
-    prompt_tokens: int,
-    max_tokens: int,
-    bits: int | None,
-    *,
-    cache: bool,
-    with_profile: bool,
+    open_with: Callable[..., LLM], threads: int, prompt_tokens: int, max_tokens: int, *, with_profile: bool
 ) -> tuple[BenchedModel, BenchRow, list[PhaseProfile]]:
-    from edgert.cli.answers import open_model
     from edgert.device.bandwidth import measure_bandwidth
 
-    with open_model(path, threads=threads, context=prompt_tokens + max_tokens, bits=bits, cache=cache) as llm:
+    with open_with(threads=threads, context=prompt_tokens + max_tokens) as llm:
         subject = BenchedModel(
             model=str(llm.path), architecture=llm.architecture, isa=llm.isa, token_bytes=llm.token_bytes
         )
         bandwidths: list[float] = []
-        rates: list[tuple[float, float]] = []
-        with StatusLine(lambda: f"measuring with -t {threads}: {len(rates)} of {REPEATS} done"):
-            _rates(llm, WARM_UP_TOKENS, WARM_UP_TOKENS)
+        measured: list[Timings] = []
+        with StatusLine(lambda: f"measuring with -t {threads}: {len(measured)} of {REPEATS} done"):
+            _timings(llm, WARM_UP_TOKENS, WARM_UP_TOKENS)
             bandwidths.append(measure_bandwidth(threads))
             for _ in range(REPEATS):
-                rates.append(_rates(llm, prompt_tokens, max_tokens))
+                measured.append(_timings(llm, prompt_tokens, max_tokens))
                 bandwidths.append(measure_bandwidth(threads))
         profiles = profile_phases(llm, prompt_tokens, max_tokens) if with_profile else []
-        decode = statistics.median(rate for _, rate in rates)
+        decode = statistics.median(timings.tokens_per_s for timings in measured)
         bandwidth = statistics.median(bandwidths)
         decode_gb = decode * llm.token_bytes / 1e9
         row = BenchRow(
             threads=threads,
-            prefill_tokens_per_s=statistics.median(rate for rate, _ in rates),
+            prefill_tokens_per_s=statistics.median(timings.prompt_tokens_per_s for timings in measured),
             decode_tokens_per_s=decode,
             decode_gb_per_s=decode_gb,
             bandwidth_gb_per_s=bandwidth,
             share=decode_gb / bandwidth,
+            streaming=measured[-1].streaming,
         )
+        if row.streaming is not None:
+            show_streaming(llm, measured[-1])
     return subject, row, profiles
 
 
-def _rates(llm: LLM, prompt_tokens: int, max_tokens: int) -> tuple[float, float]:
-    """Tokens per second of reading a prompt of arbitrary ids, and of writing."""
+def _timings(llm: LLM, prompt_tokens: int, max_tokens: int) -> Timings:
+    """Of reading a prompt of arbitrary ids, and of writing."""
     ids = prompt_ids(llm, prompt_tokens)
-    timings = llm.generate(ids, max_tokens=max_tokens, temperature=0, ignore_eos=True).timings
-    return timings.prompt_tokens_per_s, timings.tokens_per_s
+    return llm.generate(ids, max_tokens=max_tokens, temperature=0, ignore_eos=True).timings

@@ -36,7 +36,6 @@ def fit(
     """
     opened = options.model_path(options.one_model(call, path, model))
     from edgert.cli.fit_plan import fit_plan
-    from edgert.engine.offload_items import ram_bytes
     from edgert.engine.opening import LoadOptions
     from edgert.llm import DEFAULT_MODEL
 
@@ -44,8 +43,7 @@ def fit(
     with StatusLine(lambda: doing[-1]):
         values = fit_plan(
             opened or DEFAULT_MODEL,
-            LoadOptions(context=context, bits=bits, kv_format=kv_format),
-            ram_bytes(ram or "auto"),
+            LoadOptions(context=context, bits=bits, kv_format=kv_format, ram=ram or "auto"),
             doing.append,
         )
     if as_json:
@@ -65,6 +63,7 @@ def report(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
         ("memory", [f"{format_bytes(values['ram_bytes'])} for everything", _limits(values)]),
         ("program", [f"{format_bytes(budget['base_bytes'])}, assumed"]),
         ("activations", [f"{format_bytes(budget['activation_bytes'])} at most"]),
+        ("reserve", [f"{format_bytes(budget['reserve_bytes'])}, for what grows while it runs"]),
         ("keys and values", [f"{format_bytes(budget['kv_bytes'])}: {values['context']} tokens, {values['kv_format']}"]),
         ("weights", _weights(plan, values["token_bytes"])),
         ("buffers", _buffers(plan)),

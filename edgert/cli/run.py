@@ -14,6 +14,7 @@ import typer
 
 from edgert.cli import options
 from edgert.cli.command import is_from_environment
+from edgert.cli.streaming import show_streaming
 from edgert.cli.terminal import StatusLine, notice, show_timings
 from edgert.errors import UsageError
 
@@ -101,9 +102,10 @@ def run(
         )
         if as_json:
             print(json.dumps(_as_object(llm, chunks), ensure_ascii=False))
-    timings = chunks[-1].timings
-    if stats and timings is not None:
-        show_timings(timings)
+        timings = chunks[-1].timings
+        if stats and timings is not None:
+            show_timings(timings)
+            show_streaming(llm, timings)
 
 
 def _model_and_prompt(
@@ -218,4 +220,5 @@ def _as_object(llm: LLM, chunks: list[Chunk]) -> dict[str, object]:
         "tokens": [chunk.token for chunk in chunks],
         "finish_reason": chunks[-1].finish_reason,
         "timings": asdict(timings) if timings is not None else None,
+        "advice": llm.advice(timings) if timings is not None else None,
     }

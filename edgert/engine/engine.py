@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgert import _core
 from edgert.engine.output import Chunk
@@ -121,6 +121,11 @@ class Engine:
         with self._turns.alone():
             if not self._is_closed:
                 self._cache.clear()
+
+    def stream_counters(self) -> dict[str, Any]:
+        """What was read from disk so far, in the core's totals; empty where nothing is streamed."""
+        runtime: Runtime | None = self.__dict__.get("_runtime")  # gone once it is closed
+        return {} if runtime is None else runtime.stream_counters()
 
     def start_profile(self) -> None:
         """Times the steps of the plan from now on."""

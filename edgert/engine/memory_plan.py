@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from edgert.engine.kv_plan import page_bytes
 from edgert.engine.offload_items import activation_bytes, budget_context, kv_bytes, top_k, weight_items
+from edgert.errors import OutOfMemoryError
 from edgert.loader import Model
-from edgert.offload import Budget, Placement, Policy, place
+from edgert.offload import Budget, Placement, Policy, fitting_bytes, minimum_bytes, place
 
 # Of a budget, that a round's activations may take; and the rounds that are tried.
 ACTIVATION_SHARE = 1 / 32
@@ -20,23 +22,27 @@ LOGITS_SHARE = 1 / 64
 # Tokens of a step: so many that the weights are read once for most prompts.
 STEP_TOKENS = 1 << 14
 
+_NOTHING = Budget(total_bytes=0, base_bytes=0, activation_bytes=0, kv_bytes=0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """How a model runs in `budget_bytes`.
+    """How a model runs under a budget.
 
     step_tokens go through each part of the model in rounds of round_tokens. logit_rows: that a step may give.
     """
 
-    budget_bytes: int
+    budget: Budget
     context: int
-    kv_bytes: int
     round_tokens: int
     step_tokens: int
     logit_rows: int
-    activation_bytes: int
-    base_bytes: int
     placement: Placement
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of the budget, for keys and values."""
+        return self.budget.kv_bytes
 
 
 def plan_memory(
@@ -54,43 +60,108 @@ def plan_memory(
 
     Raises OutOfMemoryError, which states the least budget.
     """
-    page = page_bytes(model.graph, kv_format)
-    if context is None:
-        context = budget_context(model.context_length, page, budget_bytes)
-    most = min(context, batch_tokens or ROUND_TOKENS[0])
-    rounds = [tokens for tokens in ROUND_TOKENS if tokens < most]
-    round_tokens = next(
-        (t for t in (most, *rounds) if activation_bytes(model, t) <= budget_bytes * ACTIVATION_SHARE),
-        min(most, ROUND_TOKENS[-1]),
-    )
-    step_tokens = min(context, max(STEP_TOKENS, round_tokens))
-    # What one segment of the plan hands on to the next, and the rotary tables.
-    carried_bytes = step_tokens * 4 * (model.graph.nodes[0].width + sum(rope.rotary_dim for rope in model.graph.ropes))
-    logits_bytes = 4 * model.graph.nodes[model.graph.output_index].width
-    logit_rows = max(1, int(budget_bytes * LOGITS_SHARE) // logits_bytes)
-    activations = activation_bytes(model, round_tokens) + carried_bytes + logit_rows * logits_bytes
-    kv = kv_bytes(context, page)
-    placement = place(
-        weight_items(model),
-        Budget(
-            total_bytes=budget_bytes,
-            base_bytes=base_bytes,
-            activation_bytes=activations,
-            kv_bytes=kv,
-            reserve_bytes=RESERVE_BYTES + int(budget_bytes * RESERVE_SHARE),
-        ),
-        threads=threads,
-        top_k=top_k(model.graph),
-        policy=lock_policy,
-    )
-    return MemoryPlan(
-        budget_bytes=budget_bytes,
-        context=context,
-        kv_bytes=kv,
-        round_tokens=round_tokens,
-        step_tokens=step_tokens,
-        logit_rows=logit_rows,
-        activation_bytes=activations,
+    planner = MemoryPlanner(
+        model=model,
         base_bytes=base_bytes,
-        placement=placement,
+        threads=threads,
+        context=context,
+        batch_tokens=batch_tokens,
+        kv_format=kv_format,
+        lock_policy=lock_policy,
     )
+    return planner.plan(budget_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPlanner:
+    """Divides budgets of any size for one model. See plan_memory."""
+
+    model: Model
+    base_bytes: int
+    threads: int
+    context: int | None
+    batch_tokens: int | None
+    kv_format: str
+    lock_policy: Policy = "balanced"
+
+    def plan(self, budget_bytes: int) -> MemoryPlan:
+        """Raises OutOfMemoryError, which states the least budget."""
+        for round_tokens in self._rounds(budget_bytes):
+            budget = self._budget(budget_bytes, round_tokens)
+            try:
+                placement = self._place(budget)
+            except OutOfMemoryError:
+                continue  # smaller rounds may leave room enough
+            return MemoryPlan(
+                budget=budget,
+                context=self._context(budget_bytes),
+                round_tokens=round_tokens,
+                step_tokens=self._step_tokens(budget_bytes, round_tokens),
+                logit_rows=self._logit_rows(budget_bytes),
+                placement=placement,
+            )
+        # What comes before the weights grows with the budget: the error tells of the least one that has room.
+        least_bytes = self.minimum_bytes()
+        self._place(replace(self._budget(least_bytes, self._rounds(least_bytes)[-1]), total_bytes=budget_bytes))
+        raise AssertionError("the budget is below the least one, and has room")
+
+    def minimum_bytes(self) -> int:
+        """The smallest budget with which the model runs."""
+        needed = minimum_bytes(weight_items(self.model), _NOTHING, threads=self.threads, top_k=top_k(self.model.graph))
+        return self._bytes_for(needed, lambda total: self._rounds(total)[-1])
+
+    def fitting_bytes(self, share: float = 1.0) -> int:
+        """The smallest budget with room for this share of the weights; 1: nothing is read while the model runs."""
+        needed = round(share * fitting_bytes(weight_items(self.model), _NOTHING))
+        return self._bytes_for(needed, lambda total: self._rounds(total)[0])
+
+    def _bytes_for(self, weights_bytes: int, round_of: Callable[[int], int]) -> int:
+        """The smallest total that leaves so much for weights: what comes before them grows more slowly than it."""
+        total = 0
+        while (needed := self._budget(total, round_of(total)).fixed_bytes + weights_bytes) > total:
+            total = needed
+        return total
+
+    def _place(self, budget: Budget) -> Placement:
+        return place(
+            weight_items(self.model),
+            budget,
+            threads=self.threads,
+            top_k=top_k(self.model.graph),
+            policy=self.lock_policy,
+        )
+
+    def _context(self, budget_bytes: int) -> int:
+        if self.context is not None:
+            return self.context
+        return budget_context(self.model.context_length, page_bytes(self.model.graph, self.kv_format), budget_bytes)
+
+    def _rounds(self, budget_bytes: int) -> list[int]:
+        """Tokens of a round, the most first, whose activations are a small part of the budget; at least one number."""
+        most = min(self._context(budget_bytes), self.batch_tokens or ROUND_TOKENS[0])
+        rounds = [most, *(tokens for tokens in ROUND_TOKENS if tokens < most)]
+        small = [t for t in rounds if activation_bytes(self.model, t) <= budget_bytes * ACTIVATION_SHARE]
+        return small or rounds[-1:]
+
+    def _step_tokens(self, budget_bytes: int, round_tokens: int) -> int:
+        return min(self._context(budget_bytes), max(STEP_TOKENS, round_tokens))
+
+    def _logit_rows(self, budget_bytes: int) -> int:
+        return max(1, int(budget_bytes * LOGITS_SHARE) // self._logits_bytes())
+
+    def _logits_bytes(self) -> int:
+        return 4 * self.model.graph.nodes[self.model.graph.output_index].width
+
+    def _budget(self, budget_bytes: int, round_tokens: int) -> Budget:
+        graph = self.model.graph
+        # What one segment of the plan hands on to the next, and the rotary tables.
+        carried = graph.nodes[0].width + sum(rope.rotary_dim for rope in graph.ropes)
+        carried_bytes = self._step_tokens(budget_bytes, round_tokens) * 4 * carried
+        logits_bytes = self._logit_rows(budget_bytes) * self._logits_bytes()
+        return Budget(
+            total_bytes=budget_bytes,
+            base_bytes=self.base_bytes,
+            activation_bytes=activation_bytes(self.model, round_tokens) + carried_bytes + logits_bytes,
+            kv_bytes=kv_bytes(self._context(budget_bytes), page_bytes(graph, self.kv_format)),
+            reserve_bytes=RESERVE_BYTES + int(budget_bytes * RESERVE_SHARE),
+        )

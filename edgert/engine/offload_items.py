@@ -6,20 +6,17 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 
-from edgert.device.memory import cgroup_available_bytes, machine_available_bytes, total_bytes
-from edgert.engine.kv_plan import PAGE_TOKENS, page_bytes
+from edgert.engine.kv_plan import PAGE_TOKENS
 from edgert.files import Checkpoint
 from edgert.graph import Graph
 from edgert.loader import Model, WeightSource
-from edgert.offload import Budget, WeightItem
-from edgert.offload.memory_budget import auto_budget
+from edgert.offload import WeightItem
 from edgert.offload.pieces import Kind
-from edgert.offload.sizes import parse_bytes
 from edgert.quant import format as formats
 from edgert.quant.layout import GROUP_COLUMNS, STRIP_ROWS, num_strips
 
 # Interpreter, numpy, our core and what else is imported, threads and their stacks: assumed, not measured.
-PROGRAM_BYTES = 120 << 20
+PROGRAM_BYTES = 64 << 20
 # A tokenizer in memory, against its file.
 TOKENIZER_FACTOR = 3
 # Of a budget: what the default context may take.
@@ -90,23 +87,6 @@ def activation_bytes(model: Model, batch_tokens: int) -> int:
         most = max(most, needed)
     # Buffers of several sizes leave gaps in an arena; behind the last attention the rows that go on are copied.
     return most + batch_tokens * 4 * 2 * _padded(nodes[0].width) + 4 * _padded(nodes[model.graph.output_index].width)
-
-
-def ram_bytes(text: str) -> int:
-    """The budget that --ram names: a size, or "auto" for what the machine can spare. Raises UsageError."""
-    if text.strip().lower() == "auto":
-        return auto_budget(total_bytes(), machine_available_bytes(), cgroup_available_bytes())
-    return parse_bytes(text, "--ram")
-
-
-def fit_budget(model: Model, *, total_bytes: int, context: int, batch_tokens: int, kv_format: str) -> Budget:
-    """What the budget leaves to the weights, from headers alone: all that comes before them is estimated."""
-    return Budget(
-        total_bytes=total_bytes,
-        base_bytes=base_bytes(model.checkpoint),
-        activation_bytes=activation_bytes(model, batch_tokens),
-        kv_bytes=kv_bytes(context, page_bytes(model.graph, kv_format)),
-    )
 
 
 def base_bytes(checkpoint: Checkpoint) -> int:

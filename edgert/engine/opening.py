@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from edgert import _core, tokenizer
 from edgert.device.isa import select_isa
@@ -17,7 +16,13 @@ from edgert.device.kernels import (
     read_choices,
     select_kernel,
 )
-from edgert.device.memory import available_bytes, cgroup_available_bytes, resident_bytes, total_bytes
+from edgert.device.memory import (
+    available_bytes,
+    cgroup_available_bytes,
+    machine_available_bytes,
+    resident_bytes,
+    total_bytes,
+)
 from edgert.device.threads import default_threads
 from edgert.engine.engine import Engine
 from edgert.engine.kv_plan import KV_FORMATS, KVPlan, page_bytes, plan_kv
@@ -25,6 +30,7 @@ from edgert.engine.memory_plan import MemoryPlan, plan_memory
 from edgert.engine.offload_items import top_k
 from edgert.engine.packed_cache import check_cache, is_packed_at_load, open_cache, write_cache
 from edgert.engine.params import check_integer
+from edgert.engine.streaming import StreamMeter, stream_meter
 from edgert.errors import ConfigError, OutOfMemoryError, UsageError
 from edgert.loader import Model, finish_loading, open_model, start_loading
 from edgert.loader.views import check_bits
@@ -75,7 +81,7 @@ class LoadOptions:
         """The budget; 0: as much as the machine can spare; None: no budget."""
         if self.ram is None or isinstance(self.ram, int):
             return None if self.ram is None else check_integer("ram", self.ram, 1)
-        return 0 if self.ram == "auto" else parse_bytes(self.ram, "ram", expected="a size such as 3GiB, or auto")
+        return 0 if self.ram.strip().lower() == "auto" else parse_bytes(self.ram, "ram")
 
     def disk_limit_bytes_per_s(self) -> int:
         """0: no limit."""
@@ -88,8 +94,8 @@ class LoadOptions:
 class OpenModel:
     """A model that is ready, and the engine that runs it.
 
-    context: tokens that a sequence may have. memory: how a budget is spent; None without one. counters: what was
-    streamed so far.
+    context: tokens that a sequence may have. memory: how a budget is spent; None without one. free_bytes: of
+    memory, before the weights were read. meter: of what is streamed; None where nothing is.
     """
 
     model: Model
@@ -104,7 +110,8 @@ class OpenModel:
     activation_bytes: int
     vocab_size: int
     memory: MemoryPlan | None
-    counters: Callable[[], dict[str, Any]]
+    free_bytes: int
+    meter: StreamMeter | None
 
 
 def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> OpenModel:
@@ -119,8 +126,9 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
     if keeps_weights and cached is None:
         check_cache(model)
     weights = cached or model
-    budget_bytes = _budget_bytes(weights, options)
-    if budget_bytes is None:
+    free_bytes = available_bytes()
+    total_budget = budget_bytes(weights, options, free_bytes)
+    if total_budget is None:
         start_loading(weights, store, threads=threads)
         text = tokenizer.load(model.checkpoint)  # while the weights are read
         memory = None
@@ -128,7 +136,7 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
         text = tokenizer.load(model.checkpoint)  # first: what it takes is part of the budget
         memory = plan_memory(
             weights,
-            budget_bytes,
+            total_budget,
             base_bytes=resident_bytes(),
             threads=threads,
             context=options.context,
@@ -184,38 +192,39 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
         raise ConfigError(f"{path}: the model cannot be run: {error}") from error
     if timed := [KernelChoice.from_core(isa, threads, *pick) for pick in runtime.kernels if pick[1]]:
         add_choices(choices_file, timed)
+    engine = Engine(
+        runtime,
+        batch_tokens=runtime.batch_tokens,
+        cache_prompts=options.cache_prompts,
+        is_streamed=memory is not None and not memory.placement.fits,
+        logit_rows=memory.logit_rows if memory is not None else 0,
+    )
     return OpenModel(
         model=model,
         tokenizer=text,
         stop_tokens=frozenset(model.stop_tokens) | (text.stop_ids if text else frozenset()),
-        engine=Engine(
-            runtime,
-            batch_tokens=runtime.batch_tokens,
-            cache_prompts=options.cache_prompts,
-            is_streamed=memory is not None and not memory.placement.fits,
-            logit_rows=memory.logit_rows if memory is not None else 0,
-        ),
+        engine=engine,
         isa=isa,
         threads=threads,
         context=plan.context,
         kv_format=options.kv_format,
         weight_bytes=store.resident_bytes,
         memory=memory,
-        counters=store.stream_counters,
+        free_bytes=free_bytes,
+        meter=stream_meter(model, memory.placement, engine.stream_counters, threads=threads) if memory else None,
         activation_bytes=runtime.activation_bytes,
         vocab_size=runtime.vocab_size,
     )
 
 
-def _budget_bytes(model: Model, options: LoadOptions) -> int | None:
+def budget_bytes(model: Model, options: LoadOptions, free_bytes: int) -> int | None:
     """What was asked for; without it none, as long as the model fits."""
     asked = options.ram_bytes()
     if asked:
         return asked
-    free = available_bytes()
-    if asked is None and model.num_bytes < free:
+    if asked is None and model.num_bytes < free_bytes:
         return None
-    return auto_budget(total_bytes(), free, cgroup_available_bytes())
+    return auto_budget(total_bytes(), machine_available_bytes(), cgroup_available_bytes())
 
 
 def _stream(model: Model, memory: MemoryPlan, options: LoadOptions) -> Callable[[_core.WeightStore], None] | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from edgert.engine.streaming import StreamingStats
+
 FinishReason = Literal["stop", "length"]
 
 
@@ -14,6 +16,8 @@ class Timings:
 
     prompt_tokens counts the whole prompt, reused_tokens those whose keys and values were at hand; the prompt's rate
     counts the others. decode_s runs from the first generated token to the last, so its rate counts one token less.
+    streaming: what was read from disk meanwhile, None where all weights are in memory; requests that run side by side
+    share it.
     """
 
     prompt_tokens: int
@@ -25,6 +29,7 @@ class Timings:
     tokens_per_s: float
     load_s: float
     seed: int
+    streaming: StreamingStats | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from edgert.engine.params import SamplingParams
 from edgert.engine.sampler import RequestSampler
 from edgert.engine.scheduler import SequenceState
 from edgert.engine.stops import StopMatcher
+from edgert.engine.streaming import Counters, StreamingStats, StreamMeter
 
 if TYPE_CHECKING:
     from edgert._core import SampleResult
@@ -129,10 +130,14 @@ class Generation(Sequence):
         stop_tokens: frozenset[int],
         decoder: TextDecoder | None,
         load_s: float,
+        meter: StreamMeter | None = None,
         max_unread_chunks: int | None = MAX_UNREAD_CHUNKS,
         keeps_prefix: bool = False,
     ) -> None:
-        """context: most tokens of prompt and answer; max_unread_chunks None: never waits for its consumer."""
+        """context: most tokens of prompt and answer; max_unread_chunks None: never waits for its consumer.
+
+        meter: of what is streamed, if anything is.
+        """
         self.max_new_tokens = params.token_limit(context - len(prompt))
         super().__init__(prompt, room=self.max_new_tokens)
         self._sampler = RequestSampler(params, seed=params.chosen_seed(), isa=isa)
@@ -144,6 +149,9 @@ class Generation(Sequence):
         self._keeps_prefix = keeps_prefix
         self._started_s = time.perf_counter()
         self._first_token_s = 0.0
+        self._meter = meter
+        self._start_counters: Counters = meter.counters() if meter else {}
+        self._first_token_counters: Counters = {}
 
     @property
     def is_stalled(self) -> bool:
@@ -161,6 +169,8 @@ class Generation(Sequence):
         sampled = self._sampler.sample(rows[-1], self.tokens)
         if self.num_generated == 0:
             self._first_token_s = time.perf_counter()
+            if self._meter is not None:
+                self._first_token_counters = self._meter.counters()
         self.append(sampled.token)
         chunk = self._chunk(sampled)
         self.is_finished = chunk.finish_reason is not None
@@ -207,4 +217,10 @@ class Generation(Sequence):
             tokens_per_s=(self.num_generated - 1) / decode_s if self.num_generated > 1 and decode_s > 0 else 0.0,
             load_s=self._load_s,
             seed=self._sampler.seed,
+            streaming=self._streaming_stats(),
         )
+
+    def _streaming_stats(self) -> StreamingStats | None:
+        if self._meter is None:
+            return None
+        return self._meter.stats(self._start_counters, self._first_token_counters, self._meter.counters())

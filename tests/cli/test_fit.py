@@ -30,7 +30,10 @@ def test_a_model_that_fits(edgert_run: Run) -> None:
     assert plan["fits"]
     assert (plan["num_pieces"], plan["streamed_bytes_per_token"]) == (0, 0)
     spent = sum(values["budget"][f"{name}_bytes"] for name in ("base", "activation", "kv", "reserve"))
-    assert values["fits_from_bytes"] == spent + plan["resident_bytes"]
+    assert spent + plan["resident_bytes"] <= 1 << 30
+    fits_from = values["fits_from_bytes"]
+    assert fitted(edgert_run, str(DEFAULT_MODEL), "--ram", str(fits_from), "-c", "256")["plan"]["fits"]
+    assert not fitted(edgert_run, str(DEFAULT_MODEL), "--ram", str(fits_from - 1), "-c", "256")["plan"]["fits"]
     assert values["minimum_bytes"] < values["fits_from_bytes"] < 1 << 30
     assert values["disk"]["gb_per_s"] > 0
     assert (prediction["limit"], prediction["disk_s"], values["advice"]) == ("memory", 0, None)
@@ -106,8 +109,8 @@ def test_below_the_minimum(edgert_run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("--ram", "3 bananas"), "error: --ram: found '3 bananas', expected a size such as 3GiB, or auto\n"),
-        (("--ram", "0"), "error: --ram: found '0', expected a size such as 3GiB, or auto\n"),
+        (("--ram", "3 bananas"), "error: ram: found '3 bananas', expected a size such as 3GiB, or auto\n"),
+        (("--ram", "0"), "error: ram: found '0', expected a size such as 3GiB, or auto\n"),
         (("-c", "0"), "context: found 0, expected"),
         (("--kv-format", "f8"), "kv_format: found 'f8', expected one of"),
         (("--bits", "9"), "bits: found 9, expected 2 to 7"),

@@ -1,6 +1,5 @@
 """What placement is told of a model, against what the core does with it."""
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,17 +9,16 @@ from edgert import _core
 from edgert.convert import convert
 from edgert.device.isa import select_isa
 from edgert.engine.kv_plan import page_bytes
+from edgert.engine.memory_plan import MemoryPlanner
 from edgert.engine.offload_items import (
     activation_bytes,
     base_bytes,
     budget_context,
-    fit_budget,
     kv_bytes,
-    ram_bytes,
     top_k,
     weight_items,
 )
-from edgert.errors import UsageError
+from edgert.errors import OutOfMemoryError
 from edgert.llm import DEFAULT_MODEL
 from edgert.loader import load_weights, open_model
 
@@ -121,18 +119,29 @@ def test_the_default_context_takes_an_eighth() -> None:
     assert kv_bytes(65, 1000) == 3000
 
 
-def test_the_budget_of_a_model(tmp_path: Path) -> None:
+def test_what_comes_before_the_weights() -> None:
     model = open_model(DEFAULT_MODEL)
-    found = fit_budget(model, total_bytes=1 << 30, context=640, batch_tokens=64, kv_format="q8_0")
-    assert found.kv_bytes == 11 * page_bytes(model.graph, "q8_0")
-    assert found.activation_bytes == activation_bytes(model, 64)
     tokenizer_bytes = (DEFAULT_MODEL / "tokenizer.json").stat().st_size
-    assert found.base_bytes == base_bytes(model.checkpoint) == (120 << 20) + 3 * tokenizer_bytes
-    assert found.weights_bytes == (1 << 30) - found.base_bytes - found.activation_bytes - found.kv_bytes
+    assert base_bytes(model.checkpoint) == (64 << 20) + 3 * tokenizer_bytes
 
 
-def test_ram() -> None:
-    assert ram_bytes("3GiB") == 3 << 30
-    assert 0 <= ram_bytes(" AUTO ") < shutil.disk_usage("/").total + (1 << 50)
-    with pytest.raises(UsageError, match=r"^--ram: found 'some', expected a size such as 3GiB, or auto$"):
-        ram_bytes("some")
+@pytest.mark.parametrize("context", [None, 640])
+def test_the_least_budgets(context: "int | None") -> None:
+    planner = MemoryPlanner(
+        model=open_model(DEFAULT_MODEL), base_bytes=1 << 26, threads=2, context=context, batch_tokens=None,
+        kv_format="q8_0",
+    )  # fmt: skip
+    least, fitting = planner.minimum_bytes(), planner.fitting_bytes()
+    assert not planner.plan(least).placement.fits
+    assert planner.plan(fitting).placement.fits
+    assert not planner.plan(fitting - 1).placement.fits
+    for too_small in (1 << 20, least - 1):
+        with pytest.raises(OutOfMemoryError, match=f"expected at least {-(-least // 2**20)} MiB"):
+            planner.plan(too_small)
+    for total in range(least, 2 * fitting, (2 * fitting - least) // 50):
+        plan = planner.plan(total)
+        assert plan.budget.total_bytes == total
+        assert plan.budget.fixed_bytes + plan.placement.memory_bytes <= total
+        assert plan.kv_bytes == kv_bytes(plan.context, page_bytes(planner.model.graph, "q8_0"))
+        assert plan.context == context or context is None
+        assert plan.round_tokens <= plan.step_tokens <= plan.context

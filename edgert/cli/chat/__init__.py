@@ -33,6 +33,8 @@ def chat(
     bits: options.Bits = None,
     kv_format: options.KVFormat = "f16",
     cache: options.Cache = False,
+    ram: options.Ram = None,
+    disk_limit: options.DiskLimit = None,
     stop: options.Stop = None,
     ignore_eos: options.IgnoreEos = False,
     system: options.System = None,
@@ -72,7 +74,14 @@ def chat(
     from edgert.engine.prompts import require_tokenizer
 
     with open_model(
-        options.model_path(model), threads=threads, context=context, bits=bits, kv_format=kv_format, cache=cache
+        options.model_path(model),
+        threads=threads,
+        context=context,
+        bits=bits,
+        kv_format=kv_format,
+        cache=cache,
+        ram=ram,
+        disk_limit=disk_limit,
     ) as llm:
         from edgert.cli.chat.conversation import Conversation
         from edgert.cli.chat.reading import is_interactive, open_reader

@@ -10,6 +10,7 @@ from edgert.cli.chat.conversation import Conversation
 from edgert.cli.chat.reading import Reader, unquoted
 from edgert.cli.chat.thinking import begins_inside, find_marks
 from edgert.cli.chat.view import AnswerView
+from edgert.cli.streaming import show_streaming
 from edgert.cli.terminal import StatusLine, notice
 from edgert.errors import ContextLengthError, EdgertError, one_line
 
@@ -91,6 +92,7 @@ class Session:
             notice("there is no answer yet")
         else:
             notice(self._stats_text(self._last_timings))
+            show_streaming(self.conversation.llm, self._last_timings)
 
     def _take(self, typed: str) -> None:
         quoted = unquoted(typed) if self._is_interactive else None
