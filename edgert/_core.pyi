@@ -139,6 +139,10 @@ class Runtime:
         """
         From now on what the routers choose is kept.
         """
+    def start_trace(self) -> None:
+        """
+        From now on steps, reads and waits are kept with their times.
+        """
     def step(self, spans: collections.abc.Sequence[Span]) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
         """
         Appends the spans and returns float32 logits [rows, vocab], valid until the next step.
@@ -154,6 +158,10 @@ class Runtime:
     def stop_routing_trace(self) -> list[tuple[numpy.typing.NDArray[numpy.int16], numpy.typing.NDArray[numpy.float32], numpy.typing.NDArray[numpy.float32] | None]]:
         """
         For each mixture-of-experts layer: experts int16 and weights float32 [tokens, top_k], and gate_logits float32 [tokens, num_experts], its router on the input of the layer before it, or None. Layers behind the last attention see only the tokens whose logits are asked for.
+        """
+    def stop_trace(self) -> dict[str, typing.Any]:
+        """
+        steps: (kind, its first weight) in plan order. Columns: step_index, step_phase (0 starting, 1 working, 2 waiting for other threads), step_begin_s, step_end_s; wait_weight, wait_begin_s, wait_end_s; read_weight, read_first_strip, read_num_strips (0: a row or an expert), read_num_bytes, read_priority (0 demand, 1 planned, 2 predicted), read_begin_s, read_end_s. names: of weights, by their number. max_events: of a kind, after which a trace ends.
         """
     def stream_counters(self) -> dict[str, typing.Any]:
         """

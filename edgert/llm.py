@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import IO, TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from edgert.engine.profile import StepProfile
 from edgert.engine.prompts import Prompt, as_batch, check_prompt_length, prompt_tokens, require_tokenizer
 from edgert.engine.sequence import MAX_UNREAD_CHUNKS, Generation, Scoring
 from edgert.engine.stream import ChunkStream
+from edgert.engine.trace import write_trace
 from edgert.errors import UsageError
 
 if TYPE_CHECKING:
@@ -279,6 +280,17 @@ class LLM:
     def stop_profile(self) -> StepProfile:
         """Where the time of a step went since `start_profile`, on average: by kind of step and role of weight."""
         return self._engine.stop_profile()
+
+    def start_trace(self) -> None:
+        """From now on it is kept when each step, read and wait begins and ends, until `write_trace`.
+
+        It takes 24 bytes a step of the plan and 40 a read, beyond a budget; at most 1,000,000 of each are kept.
+        """
+        self._engine.start_trace()
+
+    def write_trace(self, file: IO[str]) -> None:
+        """Writes what happened since `start_trace` as a Chrome trace (JSON), and ends the trace."""
+        write_trace(file, self._engine.stop_trace())
 
     @property
     def expert_bytes(self) -> NDArray[np.int64]:

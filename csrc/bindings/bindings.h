@@ -5,6 +5,7 @@
 #include <string>
 
 #include "formats/kv.h"
+#include "graph/runtime.h"
 #include "io/reader.h"
 #include "weights/store.h"
 
@@ -15,6 +16,8 @@ KVFormat kv_format_of(const std::string& name);
 ReadMethod read_method_of(const std::string& name);
 // What was streamed so far; empty where nothing is.
 pybind11::dict stream_counters(const WeightStore& store);
+// What happened since Runtime::start_trace, in columns.
+pybind11::dict stop_trace(Runtime& runtime);
 
 void init_errors(pybind11::module_& m);
 void init_cpu(pybind11::module_& m);

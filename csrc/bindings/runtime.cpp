@@ -272,6 +272,14 @@ void init_runtime(py::module_& m) {
       .def("stop_profile", &stop_profile,
            "num_runs, starting_s, and steps: (kind, weight, format, rows, cols, working_s, waiting_s) in plan order; "
            "seconds of thread 0 since start_profile.")
+      .def("start_trace", &Runtime::start_trace, "From now on steps, reads and waits are kept with their times.")
+      .def(
+          "stop_trace", &stop_trace,
+          "steps: (kind, its first weight) in plan order. Columns: step_index, step_phase (0 starting, 1 working, 2 "
+          "waiting for other threads), step_begin_s, step_end_s; wait_weight, wait_begin_s, wait_end_s; read_weight, "
+          "read_first_strip, read_num_strips (0: a row or an expert), read_num_bytes, read_priority (0 demand, 1 "
+          "planned, 2 predicted), read_begin_s, read_end_s. names: of weights, by their number. max_events: of a kind, "
+          "after which a trace ends.")
       .def("start_routing_trace", &Runtime::start_routing_trace, "From now on what the routers choose is kept.")
       .def("stop_routing_trace", &stop_routing_trace,
            "For each mixture-of-experts layer: experts int16 and weights float32 [tokens, top_k], and gate_logits "

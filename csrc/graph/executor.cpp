@@ -25,32 +25,38 @@ Plan make_plan(const Graph& graph, const WeightStore& store, const KernelTable& 
 
 }  // namespace
 
-// Thread 0's clock: what passed since the last call goes to one entry of the profile.
+// Thread 0's clock: what passed since the last call goes to one entry of the profile, and to the trace.
 class Executor::Laps {
  public:
-  // Null: nobody profiles, and nothing is noted.
-  explicit Laps(Profile* profile) : profile_(profile) {
-    if (profile_) last_ = Clock::now();
+  // Null: nobody asks. Both null: nothing is noted.
+  Laps(Profile* profile, StepTrace* trace) : profile_(profile), trace_(trace) {
+    if (is_on()) last_ = Clock::now();
   }
-  void starting() {
-    if (profile_) profile_->starting_s += lap();
+  void starting(std::size_t step) {
+    if (is_on()) lap(profile_ ? &profile_->starting_s : nullptr, StepPhase::starting, step);
   }
   void working(std::size_t step) {
-    if (profile_) profile_->steps[step].working_s += lap();
+    if (is_on()) lap(profile_ ? &profile_->steps[step].working_s : nullptr, StepPhase::working, step);
   }
   void waiting(std::size_t step) {
-    if (profile_) profile_->steps[step].waiting_s += lap();
+    if (is_on()) lap(profile_ ? &profile_->steps[step].waiting_s : nullptr, StepPhase::waiting, step);
   }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  double lap() {
-    const Clock::time_point now = Clock::now();
-    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
+  bool is_on() const { return profile_ != nullptr || trace_ != nullptr; }
+  void lap(double* total_s, StepPhase phase, std::size_t step) {
+    const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
+    const Clock::time_point now = Clock::now(), before = std::exchange(last_, now);
+    if (total_s != nullptr) *total_s += seconds(now - before);
+    if (trace_ != nullptr && trace_->events.size() < kMaxTraceEvents)
+      trace_->events.push_back({static_cast<std::int32_t>(step), phase, seconds(before.time_since_epoch()),
+                                seconds(now.time_since_epoch())});
   }
 
   Profile* const profile_;
+  StepTrace* const trace_;
   Clock::time_point last_;
 };
 
@@ -96,6 +102,21 @@ Profile Executor::stop_profile() {
   return std::exchange(profile_, {});
 }
 
+void Executor::start_trace() {
+  trace_ = {};
+  for (const Step& step : plan_.steps) {
+    const bool has_weight = step.node >= 0 && !graph_.nodes[at(step.node)].weights.empty();
+    trace_.steps.push_back({step.kind, has_weight ? graph_.nodes[at(step.node)].weights[0] : -1});
+  }
+  trace_.events.reserve(kMaxTraceEvents);  // a step takes no memory from the heap
+  is_traced_ = true;
+}
+
+StepTrace Executor::stop_trace() {
+  is_traced_ = false;
+  return std::exchange(trace_, {});
+}
+
 void Executor::run(int first_segment, int last_segment, float* logits) {
   logits_ = logits;
   std::size_t first = at(plan_.segments[at(first_segment)]);
@@ -114,7 +135,7 @@ void Executor::run(int first_segment, int last_segment, float* logits) {
 }
 
 void Executor::run_steps(std::size_t first, std::size_t last) {
-  Laps laps(is_profiled_ ? &profile_ : nullptr);
+  Laps laps(is_profiled_ ? &profile_ : nullptr, is_traced_ ? &trace_ : nullptr);
   const std::uint32_t run = run_.load(std::memory_order_relaxed) + 1;
   for (std::size_t i = first; i < last; ++i) works_[i].close(run);
   first_step_.store(first, std::memory_order_relaxed);
@@ -123,7 +144,7 @@ void Executor::run_steps(std::size_t first, std::size_t last) {
   for (std::size_t i = first; i < last; ++i) open_work(i);
   run_.store(run, std::memory_order_release);
   team_.wake();
-  laps.starting();
+  laps.starting(first);
   run_thread(0);
 }
 
@@ -186,7 +207,7 @@ void Executor::run_thread(int thread) {
   const std::uint32_t run = run_.load(std::memory_order_acquire);
   const bool is_alone = is_alone_.load(std::memory_order_relaxed);
   const std::vector<char>& barrier = is_alone ? plan_.barrier_alone : plan_.barrier;
-  Laps laps(thread == 0 && is_profiled_ ? &profile_ : nullptr);
+  Laps laps(thread == 0 && is_profiled_ ? &profile_ : nullptr, thread == 0 && is_traced_ ? &trace_ : nullptr);
   const std::size_t first = first_step_.load(std::memory_order_relaxed);
   const std::size_t last = last_step_.load(std::memory_order_relaxed);
   std::size_t since = first;  // steps from here on may be unfinished

@@ -10,6 +10,7 @@
 #include "graph/linear_choice.h"
 #include "graph/plan.h"
 #include "graph/routing_trace.h"
+#include "graph/step_trace.h"
 #include "graph/work.h"
 #include "kernels/kernel_table.h"
 #include "kv/kv_store.h"
@@ -64,6 +65,9 @@ class Executor {
   // From now on thread 0 notes the time between its steps; off, this costs a branch a step.
   void start_profile();
   Profile stop_profile();
+  // The same with the moments of each run.
+  void start_trace();
+  StepTrace stop_trace();
   // From now on what the routers choose is kept.
   void start_routing_trace();
   RoutingTrace stop_routing_trace();
@@ -167,6 +171,8 @@ class Executor {
   std::vector<float> group_weights_, gate_logits_;
   Profile profile_;
   bool is_profiled_ = false;  // read by thread 0 only
+  StepTrace trace_;
+  bool is_traced_ = false;  // read by thread 0 only
   RoutingTrace routing_trace_;
   bool is_routing_traced_ = false;
   std::atomic<std::uint32_t> run_{0};

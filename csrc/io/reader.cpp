@@ -123,6 +123,7 @@ bool Reader::is_idle() const {
 void Reader::start_trace() {
   const std::lock_guard lock(mutex_);
   events_.clear();
+  events_.reserve(kMaxTraceEvents);  // memory that is never touched is never taken
   is_tracing_ = true;
 }
 
@@ -184,7 +185,7 @@ void Reader::account(const ReadResult& result) {
   if (queue_->num_under_way() == 0) counters_.busy_s += now_s - busy_since_s_;
   ++counters_.num_reads;
   counters_.num_bytes += result.num_bytes;
-  if (is_tracing_) events_.push_back(event);
+  if (is_tracing_ && events_.size() < kMaxTraceEvents) events_.push_back(event);
 }
 
 }  // namespace edgert

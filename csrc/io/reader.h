@@ -62,6 +62,9 @@ struct ReadEvent {
   ReadPriority priority = ReadPriority::planned;
 };
 
+// A trace ends when it has so many events of one kind.
+inline constexpr std::size_t kMaxTraceEvents = 1'000'000;
+
 // How requests reach the system. A test double stands in for the disk here.
 class ReadBackend;
 struct ReadChunk;

@@ -144,7 +144,10 @@ bool ExpertStream::next_group(std::vector<std::int32_t>& experts) {
     fill_group(num_deferred_ > 0 ? kGroup : experts_.size());
     if (!group_.empty() || std::find(is_done_.begin(), is_done_.end(), 0) == is_done_.end()) break;
     // All room is taken by predictions that are on their way.
-    if (!pass_.wait(lock, [this] { return !ended_.empty(); }, [this] { return num_reading_ == 0; })) break;
+    const Clock::time_point start = Clock::now();
+    const bool has_ended = pass_.wait(lock, [this] { return !ended_.empty(); }, [this] { return num_reading_ == 0; });
+    pass_.waited(-1, start);
+    if (!has_ended) break;
     drain();
     admit();
   }
@@ -285,7 +288,7 @@ bool ExpertStream::acquire(WeightId id, std::int32_t begin, std::int32_t end, St
     const bool is_there = pass_.wait(
         lock, [&] { return s.residence.load() == Residence::resident; }, [this] { return num_reading_ == 0; });
     StreamTimes& times = times_[static_cast<std::size_t>(id)];
-    times.waited_s += std::chrono::duration<double>(Clock::now() - start).count();
+    times.waited_s += pass_.waited(id, start);
     ++times.num_late;
     if (!is_there) return false;
   }

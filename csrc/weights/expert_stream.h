@@ -59,6 +59,7 @@ class ExpertStream {
   // With the lock of the pass.
   void read_ended(ReadTag piece, ReadOutcome outcome);
   bool is_settled() const { return num_reading_ == 0; }
+  const Piece& piece(ReadTag number) const { return pieces_[static_cast<std::size_t>(number)]; }
   std::vector<ExpertCounters> counters() const;
   void add_times(std::vector<StreamTimes>& times) const;
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "io/reader.h"
+
 namespace edgert {
 namespace {
 
@@ -40,6 +42,25 @@ void Pass::fail(const std::string& error, bool is_of_content) {
   }
   is_stopped_.store(true, std::memory_order_release);
   changed_.notify_all();
+}
+
+double Pass::waited(std::int32_t weight, std::chrono::steady_clock::time_point start) {
+  const auto seconds = [](std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); };
+  const std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
+  if (is_tracing_ && std::this_thread::get_id() == caller_ && waits_.size() < kMaxTraceEvents)
+    waits_.push_back({weight, seconds(start.time_since_epoch()), seconds(now.time_since_epoch())});
+  return seconds(now - start);
+}
+
+void Pass::start_trace() {
+  waits_.clear();
+  waits_.reserve(kMaxTraceEvents);
+  is_tracing_ = true;
+}
+
+std::vector<WaitEvent> Pass::stop_trace() {
+  is_tracing_ = false;
+  return std::exchange(waits_, {});
 }
 
 bool Pass::wait_a_moment(std::unique_lock<std::mutex>& lock) {

@@ -3,17 +3,25 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace edgert {
 
 // A read failed; the message names the file.
 struct ReadError : std::runtime_error {
   using std::runtime_error::runtime_error;
+};
+
+// The thread that began the pass waited for the disk. Seconds as those of ReadEvent.
+struct WaitEvent {
+  std::int32_t weight = -1;  // a WeightId; -1: for room, or for any expert
+  double begin_s = 0, end_s = 0;
 };
 
 // Guards the state of everything that is streamed. All but is_stopped want the lock.
@@ -33,6 +41,11 @@ class Pass {
   // Forgets that the pass was stopped. Returns true if it was not; false if it was; throws ReadError if a read failed,
   // std::invalid_argument if what was read is wrong.
   bool reset();
+
+  // A thread has waited for a weight since `start`: returns the seconds, and keeps them for the trace, if one runs.
+  double waited(std::int32_t weight, std::chrono::steady_clock::time_point start);
+  void start_trace();
+  std::vector<WaitEvent> stop_trace();
 
   void stop();
   void fail(const std::string& error, bool is_of_content = false);
@@ -72,6 +85,8 @@ class Pass {
   bool is_of_content_ = false;
   std::function<bool()> should_stop_;
   std::thread::id caller_;
+  bool is_tracing_ = false;
+  std::vector<WaitEvent> waits_;
 };
 
 }  // namespace edgert

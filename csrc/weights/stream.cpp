@@ -13,8 +13,6 @@ constexpr std::int64_t kPoolSlack = 256;  // kernels read whole vectors at the e
 constexpr std::int64_t kLentSteps = 8;
 constexpr ReadTag kLookup = ReadTag{1} << 40, kExpert = ReadTag{1} << 41;  // in the number of a piece
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
 std::int32_t num_strips(const WeightRequest& r) {
   return static_cast<std::int32_t>((r.rows + kStripRows - 1) / kStripRows);
 }
@@ -311,7 +309,7 @@ bool WeightStream::acquire(WeightId id, std::int32_t begin, std::int32_t end, St
     const bool is_there =
         pass_.wait(lock, [&] { return s.residence.load() == Residence::resident; }, [&] { return num_reading_ == 0; });
     StreamTimes& times = times_[static_cast<std::size_t>(id)];
-    times.waited_s += seconds_since(start);
+    times.waited_s += pass_.waited(id, start);
     if (!std::exchange(s.was_late, true)) ++times.num_late;
     if (!is_there) return false;
   }
@@ -362,6 +360,7 @@ bool WeightStream::look_up(WeightId id, std::int64_t row, std::size_t slot, Weig
   const std::int64_t needed = piece.memory_bytes + piece.raw_bytes + kPoolSlack;
   if (static_cast<std::int64_t>(lookup.memory.num_bytes()) < needed)
     lookup.memory = Memory(static_cast<std::size_t>(needed));
+  lookup.id = id;
   lookup.segments_left = static_cast<std::int32_t>(piece.segments.size());
   lookup.has_failed = false;
   std::uint8_t* memory = lookup.memory.data();
@@ -377,13 +376,39 @@ bool WeightStream::look_up(WeightId id, std::int64_t row, std::size_t slot, Weig
   // Also when the pass is stopped: the reads write to this memory until they have ended.
   pass_.settle(lock, has_ended);
   StreamTimes& times = times_[static_cast<std::size_t>(id)];
-  times.waited_s += seconds_since(start);
+  times.waited_s += pass_.waited(id, start);
   if (lookup.has_failed || is_stopped()) return false;
   lock.unlock();
   const PieceMatrix& m = piece.matrices[0];
   if (piece.needs_preparing) prepare_strips(m, memory, raw, m.first_strip, m.first_strip + m.num_strips);
   view = piece_view(m, *views_[static_cast<std::size_t>(id)], memory);
   return true;
+}
+
+void WeightStream::start_trace() {
+  const std::unique_lock<std::mutex> lock = pass_.lock();
+  pass_.start_trace();
+  reader_->start_trace();
+}
+
+StreamTrace WeightStream::stop_trace() {
+  const std::unique_lock<std::mutex> lock = pass_.lock();
+  StreamTrace trace{pass_.stop_trace(), {}};
+  for (const ReadEvent& event : reader_->stop_trace()) {
+    const ReadTag number = event.tag >> kSegmentBits;
+    StreamTrace::Read& read = trace.reads.emplace_back(StreamTrace::Read{event});
+    if ((number & kLookup) != 0) {
+      read.weight = lookups_[static_cast<std::size_t>(number & ~kLookup)].id;
+      continue;
+    }
+    const bool is_expert = (number & kExpert) != 0;
+    const Piece& piece = is_expert ? experts_->piece(number & ~kExpert) : at(static_cast<std::int32_t>(number));
+    read.weight = piece.matrices[0].id;
+    if (is_expert) continue;
+    read.first_strip = piece.matrices[0].first_strip;
+    read.num_strips = piece.matrices[0].num_strips;
+  }
+  return trace;
 }
 
 StreamCounters WeightStream::counters() const {

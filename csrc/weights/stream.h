@@ -41,6 +41,16 @@ struct StreamCounters {
   std::vector<ExpertCounters> experts;  // by layer; empty without an expert cache
 };
 
+struct StreamTrace {
+  struct Read {
+    ReadEvent event;
+    WeightId weight = -1;                          // of an expert the first of its matrices
+    std::int32_t first_strip = 0, num_strips = 0;  // of a piece; 0: a row of a lookup, or a whole expert
+  };
+  std::vector<WaitEvent> waits;
+  std::vector<Read> reads;
+};
+
 // One pass at a time: begin_pass, acquire and release on any threads, end_pass.
 class WeightStream {
  public:
@@ -84,6 +94,9 @@ class WeightStream {
   bool look_up(WeightId id, std::int64_t row, std::size_t slot, WeightView& view);
 
   StreamCounters counters() const;
+  // Between passes: from now on reads, and waits of the thread that begins the passes, are kept.
+  void start_trace();
+  StreamTrace stop_trace();
   Reader& reader() { return *reader_; }
 
  private:
@@ -100,6 +113,7 @@ class WeightStream {
   };
   struct Lookup {
     Memory memory;
+    WeightId id = -1;
     std::int32_t segments_left = 0;
     bool has_failed = false;
   };

@@ -16,6 +16,7 @@ from edgert.cli import options
 from edgert.cli.command import is_from_environment
 from edgert.cli.streaming import show_streaming
 from edgert.cli.terminal import StatusLine, notice, show_timings
+from edgert.cli.trace_file import trace_file, traced
 from edgert.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,6 +57,12 @@ def run(
     chat_template_kwargs: options.ChatTemplateKwargs = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")] = False,
     stats: options.Stats = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace", metavar="FILE", help="Write a time line of computing and reading, for chrome://tracing."
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Answer one prompt.
@@ -81,16 +88,20 @@ def run(
     variables = options.template_variables(chat_template_kwargs)
     from edgert.cli.answers import open_model
 
-    with open_model(
-        options.model_path(model),
-        threads=threads,
-        context=context,
-        bits=bits,
-        kv_format=kv_format,
-        cache=cache,
-        ram=ram,
-        disk_limit=disk_limit,
-    ) as llm:
+    with (
+        trace_file(trace) as file,
+        open_model(
+            options.model_path(model),
+            threads=threads,
+            context=context,
+            bits=bits,
+            kv_format=kv_format,
+            cache=cache,
+            ram=ram,
+            disk_limit=disk_limit,
+        ) as llm,
+        traced(llm, file),
+    ):
         chunks = _answer(
             llm,
             text,

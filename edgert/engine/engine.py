@@ -137,6 +137,16 @@ class Engine:
         with self._turns.alone():
             return step_profile(self._open_runtime().stop_profile())
 
+    def start_trace(self) -> None:
+        """Keeps when steps, reads and waits begin and end from now on."""
+        with self._turns.alone():
+            self._open_runtime().start_trace()
+
+    def stop_trace(self) -> dict[str, Any]:
+        """What happened since `start_trace`, as edgert.engine.trace writes it."""
+        with self._turns.alone():
+            return self._open_runtime().stop_trace()
+
     def start_routing_trace(self) -> None:
         """Keeps what the routers of a mixture-of-experts model choose from now on."""
         with self._turns.alone():

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
+
+import edgert
+from edgert.engine import opening
+from edgert.engine.memory_plan import MemoryPlanner
+from edgert.llm import DEFAULT_MODEL
+from edgert.loader import open_model
 
 LAYERS, EXPERTS, TOP_K = 2, 16, 2
 _HIDDEN, _HEADS, _HEAD_DIM, _EXPERT, _VOCAB = 128, 2, 64, 256, 64
+
+
+PROGRAM_BYTES = 64 << 20
+
+
+def open_with_least(monkeypatch: pytest.MonkeyPatch, path: Path = DEFAULT_MODEL, **options: Any) -> edgert.LLM:
+    """Opens a model with the least budget, as if the program took 64 MiB: what it takes in tests is not known."""
+    monkeypatch.setattr(opening, "resident_bytes", lambda: PROGRAM_BYTES)
+    planner = MemoryPlanner(
+        model=open_model(path), base_bytes=PROGRAM_BYTES, threads=2, context=256, batch_tokens=None, kv_format="f16"
+    )
+    return edgert.load(path, threads=2, context=256, ram=planner.minimum_bytes(), **options)
 
 
 def write_mixture(folder: Path, seed: int) -> Path:

@@ -6,37 +6,25 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import edgert
-from edgert.engine import opening
-from edgert.engine.memory_plan import MemoryPlanner
 from edgert.engine.output import Timings
 from edgert.engine.streaming import ExpertStats, StreamMeter
-from edgert.llm import DEFAULT_MODEL, LLM
-from edgert.loader import open_model
+from edgert.llm import LLM
 
-from .streamed_models import LAYERS, TOP_K, write_mixture
+from .streamed_models import LAYERS, TOP_K, open_with_least, write_mixture
 
-PROGRAM_BYTES = 64 << 20
 Open = Callable[..., LLM]
 
 
 @pytest.fixture
 def open_streamed(monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Opens a model with the least budget, as if the program took 64 MiB: what it takes in tests is not known."""
-    monkeypatch.setattr(opening, "resident_bytes", lambda: PROGRAM_BYTES)
-
-    def open_with_least(path: Path = DEFAULT_MODEL, **options: Any) -> LLM:
-        planner = MemoryPlanner(
-            model=open_model(path), base_bytes=PROGRAM_BYTES, threads=2, context=256, batch_tokens=None, kv_format="f16"
-        )
-        return edgert.load(path, threads=2, context=256, ram=planner.minimum_bytes(), **options)
-
-    return open_with_least
+    return partial(open_with_least, monkeypatch)
 
 
 def counters(scale: int, **changes: Any) -> dict[str, Any]:
