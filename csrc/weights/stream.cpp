@@ -215,7 +215,9 @@ void WeightStream::advance() {
       cursor_ = 0;
     }
     State& s = state(cursor_);
-    if (is_next_lap_ && s.strips_left.load() > 0) return;
+    // Also what its last user is about to drop: it must be asked for again.
+    const bool is_leaving = !s.is_kept && s.was_used.load() && s.residence.load() == Residence::resident;
+    if (is_next_lap_ && (s.strips_left.load() > 0 || is_leaving)) return;
     const bool is_skipped = !is_next_lap_ && uses_of_pass(cursor_) == 0;
     if (s.residence.load() == Residence::reading && s.is_unwanted) return;
     if (!is_skipped && s.residence.load() == Residence::absent && !request(cursor_)) return;
