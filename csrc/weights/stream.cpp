@@ -193,8 +193,10 @@ bool WeightStream::end_pass() {
   if (!pass_.is_stopped()) return pass_.reset();
   reader_->cancel_all();
   pass_.settle(lock, [this] { return is_settled(); });
+  // What could not be prepared is read again.
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(pieces_.size()); ++i)
-    if (state(i).residence.load() == Residence::resident && !stays_between_passes(i)) drop(i);
+    if (state(i).residence.load() == Residence::resident && !(stays_between_passes(i) && state(i).is_prepared()))
+      drop(i);
   is_next_lap_ = false;
   cursor_ = 0;
   return pass_.reset();
