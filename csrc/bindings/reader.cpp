@@ -44,12 +44,13 @@ class BufferedReader {
     ReaderOptions options{named<ReadMethod>(kMethods, method), depth, chunk_bytes, limit};
     for (const std::string& path : paths) files_.emplace_back(path);
     if (faults) options.wrap = with_faults(*faults);
-    reader_.emplace(std::span<const File>(files_), options, [this](ReadTag tag, ReadOutcome outcome, const std::string& error) {
-      const std::lock_guard lock(mutex_);
-      if (outcome != ReadOutcome::complete) buffers_.erase(tag);
-      ended_.emplace_back(tag, kOutcomes[static_cast<std::size_t>(outcome)], error);
-      has_ended_.notify_all();
-    });
+    reader_.emplace(std::span<const File>(files_), options,
+                    [this](ReadTag tag, ReadOutcome outcome, const std::string& error) {
+                      const std::lock_guard lock(mutex_);
+                      if (outcome != ReadOutcome::complete) buffers_.erase(tag);
+                      ended_.emplace_back(tag, kOutcomes[static_cast<std::size_t>(outcome)], error);
+                      has_ended_.notify_all();
+                    });
   }
 
   Reader& reader() {

@@ -59,8 +59,7 @@ void set_stream(WeightStore& store, const std::vector<std::pair<std::string, std
                 const std::vector<std::string>& lookups, std::int64_t pool_bytes, std::int64_t ring_bytes,
                 const std::vector<std::vector<std::string>>& experts, std::int32_t top_k, std::int64_t expert_bytes,
                 const std::string& policy, const std::string& predictor, std::int32_t depth, std::int64_t chunk_bytes,
-                std::int64_t limit_bytes_per_s, const std::string& method,
-                const std::optional<Faults>& faults) {
+                std::int64_t limit_bytes_per_s, const std::string& method, const std::optional<Faults>& faults) {
   StreamPlan plan{.cuts = {},
                   .lock_order = lock_order,
                   .lookups = {},
@@ -137,7 +136,8 @@ void init_weights(py::module_& m) {
            "What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index "
            "into cuts, "
            "piece), the first is kept first. lookups: names of which rows are read when they are asked for. experts: "
-           "of each layer gate, up, down of expert 0, of expert 1, ...; they share expert_bytes. faults: of the disk, for tests.")
+           "of each layer gate, up, down of expert 0, of expert 1, ...; they share expert_bytes. faults: of the disk, "
+           "for tests.")
       .def(
           "start_loading", &WeightStore::start_loading, py::arg("threads"), py::arg("is_budgeted") = false,
           py::call_guard<py::gil_scoped_release>(),

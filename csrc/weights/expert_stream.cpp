@@ -148,8 +148,8 @@ bool ExpertStream::next_group(std::vector<std::int32_t>& experts) {
   return !group_.empty() && !pass_.is_stopped();
 }
 
-// Those that are there, or else those that are on their way. Not those that wait for a raw slot: the group may hold them
-// all, and gives none back before its last expert is there.
+// Those that are there, or else those that are on their way. Not those that wait for a raw slot: the group may hold
+// them all, and gives none back before its last expert is there.
 void ExpertStream::fill_group(std::size_t most) {
   for (const bool wants_resident : {true, false}) {
     for (std::size_t i = 0; i < experts_.size() && group_.size() < most; ++i) {
@@ -191,7 +191,8 @@ void ExpertStream::apply(const CacheDecision& decision, ReadPriority priority) {
 // certain.
 bool ExpertStream::can_begin(std::size_t piece) const {
   if (!pieces_[piece].is_packed()) return true;
-  const std::size_t left = states_[piece]->priority == ReadPriority::demand ? 0 : std::max<std::size_t>(1, num_raw_slots_ / 2);
+  const std::size_t left =
+      states_[piece]->priority == ReadPriority::demand ? 0 : std::max<std::size_t>(1, num_raw_slots_ / 2);
   return free_raw_slots_.size() > left;
 }
 

@@ -1,4 +1,4 @@
-"""Weights that are streamed give the bits of weights that are in memory, whatever the plan, the reader and the model."""
+"""Streamed weights give the bits of weights that are in memory, whatever the plan, the reader and the model."""
 
 from __future__ import annotations
 
