@@ -51,13 +51,17 @@ class PieceState {
     const PieceMatrix& m = piece.matrices[matrix];
     std::size_t before = 0;
     for (std::size_t i = 0; i < matrix; ++i) before += static_cast<std::size_t>(piece.matrices[i].num_strips);
+    const auto is_done = [&](std::int32_t strip) -> std::uint8_t& {
+      return is_prepared_[before + static_cast<std::size_t>(strip - m.first_strip)];
+    };
     std::int32_t num_done = 0;
-    for (std::int32_t strip = begin; strip < end; ++strip) {
-      std::uint8_t& is_done = is_prepared_[before + static_cast<std::size_t>(strip - m.first_strip)];
-      if (is_done != 0) continue;
-      prepare_strips(m, memory, piece.is_packed() ? raw : nullptr, strip, strip + 1);
-      is_done = 1;
-      ++num_done;
+    while (begin < end) {
+      std::int32_t last = begin;
+      while (last < end && is_done(last) == 0) ++last;
+      if (last > begin) prepare_strips(m, memory, piece.is_packed() ? raw : nullptr, begin, last);
+      for (std::int32_t strip = begin; strip < last; ++strip) is_done(strip) = 1;
+      num_done += last - begin;
+      begin = last + 1;
     }
     return num_done > 0 && unprepared_.fetch_sub(num_done, std::memory_order_acq_rel) == num_done;
   }

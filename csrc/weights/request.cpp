@@ -41,6 +41,16 @@ bool has_six_bits(Format format, std::int32_t part) {
   return (format == Format::q4_k || format == Format::q5_k) && (name == "subscale" || name == "submin");
 }
 
+constexpr std::int64_t kCacheLine = 64;
+
+inline void prefetch(const std::uint8_t* p) {
+#if defined(__GNUC__)
+  __builtin_prefetch(p);
+#else
+  static_cast<void>(p);
+#endif
+}
+
 std::int64_t source_row(std::int64_t row, std::int64_t head_rows) {
   const std::int64_t half = head_rows / 2, in_head = row % head_rows;
   return row - in_head + 2 * (in_head % half) + in_head / half;
@@ -79,7 +89,14 @@ void place_strips(const WeightRequest& request, const std::uint8_t* data, std::i
     for (std::int64_t row = begin; row < end; ++row)
       std::memcpy(out[0] + row * row_bytes, row_data(row), static_cast<std::size_t>(row_bytes));
   } else {
+    // Sixteen short rows at a time are no stream that the processor would read ahead.
+    const auto read_ahead = [&](std::int64_t row) {
+      const std::int64_t first = (row - first_row) * row_bytes, last = std::min(row + kStripRows - first_row, num_rows);
+      for (std::int64_t i = first; i < last * row_bytes; i += kCacheLine) prefetch(data + i);
+    };
+    read_ahead(begin);
     for (std::int64_t row = begin; row < end; row += kStripRows) {
+      read_ahead(row + kStripRows);
       const std::uint8_t* rows[kStripRows];
       for (int i = 0; i < kStripRows; ++i) rows[i] = row_data(row + i);
       pack_strip(request.format, rows, static_cast<int>(request.cols), static_cast<int>(row / kStripRows), out);

@@ -209,8 +209,10 @@ bool WeightStream::end_pass() {
   if (!pass_.is_stopped()) return pass_.reset();
   reader_->cancel_all();
   pass_.settle(lock, [this] { return is_settled(); });
+  // What could not be prepared is read again.
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(pieces_.size()); ++i)
-    if (state(i).residence.load() == Residence::resident && !stays_between_passes(i)) drop(i);
+    if (state(i).residence.load() == Residence::resident && !(stays_between_passes(i) && state(i).is_prepared()))
+      drop(i);
   is_next_lap_ = false;
   cursor_ = 0;
   return pass_.reset();
@@ -231,7 +233,9 @@ void WeightStream::advance() {
       cursor_ = 0;
     }
     State& s = state(cursor_);
-    if (is_next_lap_ && s.strips_left.load() > 0) return;
+    // Also what its last user is about to drop: it must be asked for again.
+    const bool is_leaving = !s.is_kept && s.was_used.load() && s.residence.load() == Residence::resident;
+    if (is_next_lap_ && (s.strips_left.load() > 0 || is_leaving)) return;
     const bool is_skipped = !is_next_lap_ && uses_of_pass(cursor_) == 0;
     if (s.residence.load() == Residence::reading && s.is_unwanted) return;
     if (!is_skipped && s.residence.load() == Residence::absent && !request(cursor_)) return;

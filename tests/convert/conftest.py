@@ -95,18 +95,24 @@ def make_gguf(tmp_path: Path) -> MakeGguf:
     def make(
         kind: str, metadata: Mapping[str, Any] = GGUF_METADATA, others: Mapping[str, str] | None = None
     ) -> tuple[Path, Weights]:
-        rng = np.random.default_rng(3)
-        raws, tensors = {}, {}
-        for name, shape in llama_shapes(GGUF_CONFIG):
-            x = (rng.standard_normal(shape) * 0.1).astype(np.float32)
-            stored_kind = (others or {}).get(name.split(".")[-2], kind) if len(shape) == 2 else "f32"
-            raws[name] = raw = blocks(stored_kind, x) if len(shape) == 2 else x.view(np.uint8).reshape(1, -1)
-            inner = gguf_name(name).split(".")[-2]
-            heads = PERMUTED_HEADS.get(inner)
-            tensors[gguf_name(name)] = (stored_kind, permuted(raw, heads) if heads else raw, shape)
-        return gguf_file(tmp_path / "model.gguf", metadata, tensors), raws
+        return write_gguf(tmp_path / "model.gguf", kind, metadata, others or {})
 
     return make
+
+
+def write_gguf(
+    path: Path, kind: str, metadata: Mapping[str, Any], others: Mapping[str, str]
+) -> tuple[Path, dict[str, np.ndarray]]:
+    rng = np.random.default_rng(3)
+    raws, tensors = {}, {}
+    for name, shape in llama_shapes(GGUF_CONFIG):
+        x = (rng.standard_normal(shape) * 0.1).astype(np.float32)
+        stored_kind = others.get(name.split(".")[-2], kind) if len(shape) == 2 else "f32"
+        raws[name] = raw = blocks(stored_kind, x) if len(shape) == 2 else x.view(np.uint8).reshape(1, -1)
+        inner = gguf_name(name).split(".")[-2]
+        heads = PERMUTED_HEADS.get(inner)
+        tensors[gguf_name(name)] = (stored_kind, permuted(raw, heads) if heads else raw, shape)
+    return gguf_file(path, metadata, tensors), raws
 
 
 def write_folder(

@@ -1,0 +1,35 @@
+"""The public way with a budget whose minimum is known: what the process takes is said to be always the same."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import edgert
+from edgert.engine import opening
+from edgert.errors import OutOfMemoryError
+from edgert.llm import LLM
+
+LoadSmall = Callable[..., LLM]
+
+
+@pytest.fixture
+def load_small(monkeypatch: pytest.MonkeyPatch) -> LoadSmall:
+    """load_small(path=None, **options) opens a model with the least budget that it can have."""
+    monkeypatch.setattr(opening, "resident_bytes", lambda: 64 << 20)
+
+    def load(path: Path | None = None, **options: Any) -> LLM:
+        options = {"threads": 2, "context": 256} | options
+        ram = "1MiB"
+        while True:
+            try:
+                llm = edgert.load(path, ram=ram, **options)
+                break
+            except OutOfMemoryError as error:  # A larger budget sets more aside, and has another minimum.
+                ram = str(error).split("at least ")[1].split(" MiB")[0] + "MiB"
+        assert llm.memory is not None
+        assert not llm.memory.placement.fits
+        return llm
+
+    return load
