@@ -7,7 +7,9 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,26 @@ def run_child(python: str, script: str, *arguments: object, environment: Mapping
     if run.returncode != 0:
         sys.exit(f"{shlex.join(command)}: exit code {run.returncode}\n{run.stderr[-2000:]}")
     return json.loads(run.stdout.splitlines()[-1])
+
+
+def read_bytes() -> int:
+    """What this process has had read from disks so far, page faults included (Linux)."""
+    for line in Path("/proc/self/io").read_text().splitlines():
+        if line.startswith("read_bytes:"):
+            return int(line.split()[1])
+    raise OSError("/proc/self/io: found no read_bytes")
+
+
+def marks_of(tokens: Iterable[Any]) -> dict[str, list[float]]:
+    """Seconds until each token came, the first one's after the prompt, and the bytes that were read meanwhile."""
+    times, sums = [time.perf_counter()], [read_bytes()]
+    for _ in tokens:
+        times.append(time.perf_counter())
+        sums.append(read_bytes())
+    return {
+        "token_s": [after - before for before, after in pairwise(times)],
+        "token_read_bytes": [after - before for before, after in pairwise(sums)],
+    }
 
 
 def serve(subject: object) -> None:

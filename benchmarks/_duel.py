@@ -53,11 +53,7 @@ def opened(text: str, arguments: argparse.Namespace) -> Iterator[tuple[Case, Sid
     """Makes the models of a case and opens it on both sides. Models in a temporary folder go with it."""
     with ExitStack() as stack:
         folder = arguments.models or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        case = _case(text, folder)
-        for path, kind in ((case.ours, case.kind.partition(":")[0]), (case.theirs, case.kind.rpartition(":")[2])):
-            if case.shape and path is not None and not path.exists():
-                folder.mkdir(parents=True, exist_ok=True)
-                synth.write(case.shape, path, kind.partition("@")[0])
+        case = made(text, folder)
         ours = stack.enter_context(Side(sys.executable, "_ours.py", case.ours, arguments.threads, case.bits))
         theirs = None
         if arguments.peer_python and case.theirs is not None:
@@ -65,6 +61,16 @@ def opened(text: str, arguments: argparse.Namespace) -> Iterator[tuple[Case, Sid
         for side in filter(None, (ours, theirs)):
             side.ask("warm")
         yield case, ours, theirs
+
+
+def made(text: str, folder: Path, tokenizer: Path | None = None) -> Case:
+    """The case, its models written into the folder where they are missing."""
+    case = _case(text, folder)
+    for path, kind in ((case.ours, case.kind.partition(":")[0]), (case.theirs, case.kind.rpartition(":")[2])):
+        if case.shape and path is not None and not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            synth.write(case.shape, path, kind.partition("@")[0], tokenizer=tokenizer)
+    return case
 
 
 def _case(text: str, folder: Path) -> Case:

@@ -2,17 +2,19 @@
 
 _peer.py tokens GGUF TEXT COUNT OUT.npy      the first COUNT tokens of a text; the last line of output is JSON
 _peer.py logits GGUF IDS.npy WINDOW THREADS OUT.npy      float32 KV, no flash attention; the same
+_peer.py mapped GGUF THREADS PROMPT_TOKENS TOKENS       the weights stay in the mapped file; the same
 _peer.py serve GGUF THREADS                  a line of JSON for each line of JSON that is asked
 """
 
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import serve
+from _common import marks_of, read_bytes, serve
 from numpy.typing import NDArray
 
 PROMPT_TOKENS = 4
@@ -47,6 +49,24 @@ def logits(gguf: str, ids_path: str, window: str, threads: str, out: str) -> dic
         rows.append(np.array(llama.scores[: len(part)], np.float32))
     np.save(out, np.concatenate(rows))
     return {"rows": len(ids)}
+
+
+def mapped(gguf: str, threads: str, prompt_tokens: str, count: str) -> dict[str, Any]:
+    """As _budget_ours.py measures, without copies of the weights in other layouts: these would not fit a limit."""
+    from llama_cpp import llama_cpp
+
+    default_params = llama_cpp.llama_model_default_params
+
+    def plain_params() -> Any:
+        params = default_params()
+        params.use_extra_bufts = False
+        return params
+
+    llama_cpp.llama_model_default_params = plain_params  # Llama() has no argument for it
+    began_bytes = read_bytes()
+    peer = Peer(gguf, threads)
+    load_read_bytes = read_bytes() - began_bytes
+    return {**marks_of(peer.tokens(int(prompt_tokens), int(count))), "load_read_bytes": load_read_bytes}
 
 
 class Peer:
@@ -86,6 +106,14 @@ class Peer:
             c_times.append(time.perf_counter())
         self._forget(0)
         return {"python": _rate(python_times), "c": _rate(c_times)}
+
+    def tokens(self, prompt_tokens: int, count: int) -> Iterator[int]:
+        """So many tokens after a prompt, each once it is computed."""
+        self._run(prompt(prompt_tokens))
+        yield 300
+        for i in range(1, count):
+            self._run([300 + i])
+            yield 300 + i
 
     def prefill(self, count: int) -> float:
         """Tokens a second of reading a prompt."""
@@ -141,4 +169,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "serve":
         serve(Peer(*sys.argv[2:]))
     else:
-        print(json.dumps({"tokens": tokens, "logits": logits}[sys.argv[1]](*sys.argv[2:])))
+        print(json.dumps({"tokens": tokens, "logits": logits, "mapped": mapped}[sys.argv[1]](*sys.argv[2:])))

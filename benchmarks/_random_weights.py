@@ -16,6 +16,8 @@ from edgert.quant.quantizers import quantizer  # noqa: E402
 
 U8 = NDArray[np.uint8]
 WEIGHT_DEVIATION = 0.02
+# Of an embedding in front of experts: else what the layers add outweighs it, and all tokens get the same experts.
+ROUTED_EMBEDDING_GAIN = 100.0
 POOL_ROWS = 256
 STRIP_ROWS = 16
 
@@ -42,11 +44,14 @@ BLOCK_FORMATS = (*_BLOCKS, "mxfp4", "f16", "bf16", "f32")
 
 
 @cache
-def block_rows(kind: str, cols: int) -> U8:
-    """POOL_ROWS rows as a GGUF file holds them: uint8 [rows, row bytes]."""
+def block_rows(kind: str, cols: int, gain: float = 1.0) -> U8:
+    """POOL_ROWS rows as a GGUF file holds them: uint8 [rows, row bytes].
+
+    gain: of the deviation of weights; mxfp4 has none.
+    """
     rng = np.random.default_rng([cols, *kind.encode()])
     if kind in _FLOAT_BYTES:
-        return _float_rows(rng, kind, cols)
+        return _float_rows(rng, kind, cols, gain)
     if kind == "mxfp4":
         blocks = rng.integers(0, 256, (POOL_ROWS, cols // 32, 17), np.uint8)
         blocks[..., 0] = 120 + rng.integers(0, 2, blocks.shape[:2])  # the exponent: 2^-8 or 2^-7 for values up to 6
@@ -56,7 +61,11 @@ def block_rows(kind: str, cols: int) -> U8:
     if kind == "tq2_0":
         trits = rng.integers(0, 3, (*blocks.shape[:2], 64, 4), np.uint8)
         blocks[..., :64] = (trits << np.arange(0, 8, 2, dtype=np.uint8)).sum(axis=-1)
-    scales = rng.uniform(0.9, 1.1, blocks.shape[:2]) * WEIGHT_DEVIATION
+    if kind == "q4_0":
+        # Codes 1 to 15: all 16 have a mean below zero, and layer after layer makes more of it.
+        low, high = (np.where(codes == 0, 8, codes) for codes in (blocks[..., 2:] & 15, blocks[..., 2:] >> 4))
+        blocks[..., 2:] = low | high << 4
+    scales = rng.uniform(0.9, 1.1, blocks.shape[:2]) * WEIGHT_DEVIATION * gain
     blocks[..., scale_at : scale_at + 2] = _halves(scales / deviation)
     if minimum_at is not None:
         # q4_1 and q5_1 add the minimum; k-quants subtract it, times a sub-scale like that of the codes.
@@ -66,12 +75,12 @@ def block_rows(kind: str, cols: int) -> U8:
 
 
 @cache
-def pool_parts(kind: str, cols: int) -> tuple[U8, ...]:
-    """The parts of POOL_ROWS rows in the layout of our files."""
+def pool_parts(kind: str, cols: int, gain: float = 1.0) -> tuple[U8, ...]:
+    """The parts of POOL_ROWS rows in the layout of our files; gain as of block_rows."""
     spec = formats.get(kind)
     if kind in BLOCK_FORMATS:
-        return tuple(spec.pack(spec.decode(block_rows(kind, cols), cols)))
-    values = np.random.default_rng(cols).normal(0, WEIGHT_DEVIATION, (POOL_ROWS, cols)).astype(np.float32)
+        return tuple(spec.pack(spec.decode(block_rows(kind, cols, gain), cols)))
+    values = np.random.default_rng(cols).normal(0, WEIGHT_DEVIATION * gain, (POOL_ROWS, cols)).astype(np.float32)
     return tuple(spec.pack(quantizer(kind)(values)))
 
 
@@ -81,17 +90,17 @@ class RandomWeights:
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
 
-    def blocks(self, kind: str, rows: int, cols: int) -> U8:
+    def blocks(self, kind: str, rows: int, cols: int, gain: float = 1.0) -> U8:
         """uint8 [rows, row bytes] of a GGUF file."""
         first = int(self._rng.integers(0, POOL_ROWS))
-        return block_rows(kind, cols)[(first + np.arange(rows)) % POOL_ROWS]
+        return block_rows(kind, cols, gain)[(first + np.arange(rows)) % POOL_ROWS]
 
-    def parts(self, kind: str, rows: int, cols: int) -> list[U8]:
+    def parts(self, kind: str, rows: int, cols: int, gain: float = 1.0) -> list[U8]:
         """The parts of a matrix of our files, flat bytes."""
         first = int(self._rng.integers(0, POOL_ROWS // STRIP_ROWS))
         out = []
         spec = formats.get(kind).spec
-        for pool, num_bytes in zip(pool_parts(kind, cols), formats.part_bytes(spec, rows, cols), strict=True):
+        for pool, num_bytes in zip(pool_parts(kind, cols, gain), formats.part_bytes(spec, rows, cols), strict=True):
             if pool.nbytes == formats.part_bytes(spec, STRIP_ROWS, cols)[len(out)]:  # one for the whole matrix
                 out.append(pool)
                 continue
@@ -101,8 +110,8 @@ class RandomWeights:
         return out
 
 
-def _float_rows(rng: np.random.Generator, kind: str, cols: int) -> U8:
-    values = rng.normal(0, WEIGHT_DEVIATION, (POOL_ROWS, cols)).astype(np.float32)
+def _float_rows(rng: np.random.Generator, kind: str, cols: int, gain: float) -> U8:
+    values = rng.normal(0, WEIGHT_DEVIATION * gain, (POOL_ROWS, cols)).astype(np.float32)
     if kind == "bf16":
         return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
     return values.astype(np.float16 if kind == "f16" else np.float32).view(np.uint8)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from _common import import_tree
-from _random_weights import BLOCK_FORMATS, RandomWeights, block_rows
+from _random_weights import BLOCK_FORMATS, ROUTED_EMBEDDING_GAIN, RandomWeights, block_rows
 from _shapes import MIXES, SHAPES, Tensor, tensor_format, tensors
 
 import_tree()
@@ -40,7 +40,7 @@ def write_folder(shape: str, out: Path, kind: str, tokenizer: Path | None, seed:
             if len(tensor.shape) == 1:
                 writer.write(tensor.name, [np.ones(tensor.shape, np.float32).view(np.uint8)])
             else:
-                writer.write(tensor.name, random.parts(tensor.format, *tensor.shape))
+                writer.write(tensor.name, random.parts(tensor.format, *tensor.shape, _gain(tensor.role, config)))
         writer.finish()
     (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     if tokenizer is not None:
@@ -96,7 +96,8 @@ def write_gguf(shape: str, out: Path, kind: str, tokenizer: Path | None, seed: i
     for tensor in found:
         if tensor.cols:
             rows = max(1, tensor.experts) * tensor.rows
-            writer.write_tensor_data(random.blocks(_gguf_format(kind, tensor, config), rows, tensor.cols))
+            matrix_format = _gguf_format(kind, tensor, config)
+            writer.write_tensor_data(random.blocks(matrix_format, rows, tensor.cols, _gain(tensor.role, config)))
         else:
             writer.write_tensor_data(np.ones(tensor.rows, np.float32))
     writer.close()
@@ -105,6 +106,11 @@ def write_gguf(shape: str, out: Path, kind: str, tokenizer: Path | None, seed: i
 
 def _gguf_format(kind: str, tensor: Tensor, config: dict[str, Any]) -> str:
     return GGUF_ROUTER_FORMAT if tensor.role == "router" else tensor_format(kind, tensor, config)
+
+
+def _gain(role: str, config: dict[str, Any]) -> float:
+    """Of a matrix's deviation."""
+    return ROUTED_EMBEDDING_GAIN if role == "embedding" and "num_experts" in config else 1.0
 
 
 def _config(shape: str, context: int | None) -> dict[str, Any]:

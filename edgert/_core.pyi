@@ -15,6 +15,50 @@ class NonFiniteError(CoreError):
     pass
 class StoppedError(CoreError):
     pass
+class Faults:
+    """
+    How a disk misbehaves, for tests.
+    """
+    def __init__(self, *, num_short: int = 0, short_bytes: int = 0, fail_at: int = -1, stall_at: int = -1, stall_s: float = 0.0, is_reversed: bool = False) -> None:
+        ...
+class Reader:
+    """
+    Reads ranges of files in the background; for tests.
+    """
+    def __init__(self, paths: collections.abc.Sequence[str], *, method: str = 'automatic', depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, faults: Faults | None = None) -> None:
+        ...
+    def cancel(self, tag: int) -> None:
+        ...
+    def cancel_all(self) -> None:
+        ...
+    def close(self) -> None:
+        ...
+    def counters(self) -> tuple[int, int, float]:
+        ...
+    def set_priority(self, tag: int, priority: str) -> None:
+        ...
+    def start_trace(self) -> None:
+        ...
+    def stop_trace(self) -> list[tuple[int, float, float, int, int]]:
+        """
+        (tag, begin_s, end_s, num_bytes, priority) of each request to the system.
+        """
+    def submit(self, tag: int, *, file: int = 0, offset: int, length: int, priority: str = 'planned') -> None:
+        ...
+    def take(self, tag: int) -> bytes:
+        """
+        The bytes of a read that is complete.
+        """
+    def wait(self, num_ends: int, timeout_s: float) -> list[tuple[int, str, str]]:
+        """
+        (tag, outcome, error) of each read that has ended.
+        """
+    @property
+    def is_idle(self) -> bool:
+        ...
+    @property
+    def method(self) -> str:
+        ...
 class WeightStore:
     """
     Where the weights of a model are.
@@ -41,9 +85,9 @@ class WeightStore:
         """
         The bytes of a part as they lie in memory, uint8, read-only; a vector is float32. After finish_loading.
         """
-    def set_stream(self, *, cuts: collections.abc.Sequence[tuple[str, collections.abc.Sequence[int]]], lock_order: collections.abc.Sequence[tuple[int, int]], lookups: collections.abc.Sequence[str], pool_bytes: int, ring_bytes: int, experts: collections.abc.Sequence[collections.abc.Sequence[str]] = [], top_k: int = 0, expert_bytes: int = 0, policy: str = 'lfu', predictor: str = 'blend', depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, method: str = 'auto') -> None:
+    def set_stream(self, *, cuts: collections.abc.Sequence[tuple[str, collections.abc.Sequence[int]]], lock_order: collections.abc.Sequence[tuple[int, int]], lookups: collections.abc.Sequence[str], pool_bytes: int, ring_bytes: int, lent_bytes: int = 0, experts: collections.abc.Sequence[collections.abc.Sequence[str]] = [], top_k: int = 0, expert_bytes: int = 0, policy: str = 'lfu', predictor: str = 'blend', depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, method: str = 'auto', faults: Faults | None = None) -> None:
         """
-        What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index into cuts, piece), the first is kept first. lookups: names of which rows are read when they are asked for. experts: of each layer gate, up, down of expert 0, of expert 1, ...; they share expert_bytes.
+        What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index into cuts, piece), the first is kept first. lookups: names of which rows are read when they are asked for. lent_bytes: of pool_bytes, what keys and values take as they grow. experts: of each layer gate, up, down of expert 0, of expert 1, ...; they share expert_bytes. faults: of the disk, for tests.
         """
     def start_loading(self, threads: int, is_budgeted: bool = False) -> None:
         """
@@ -161,50 +205,6 @@ class Sampler:
         ...
     def sample(self, logits: numpy.typing.NDArray[numpy.float32], position: int, history: numpy.typing.NDArray[numpy.int32]) -> SampleResult:
         ...
-class Faults:
-    """
-    How a disk misbehaves, for tests.
-    """
-    def __init__(self, *, num_short: int = 0, short_bytes: int = 0, fail_at: int = -1, stall_at: int = -1, stall_s: float = 0.0, is_reversed: bool = False) -> None:
-        ...
-class Reader:
-    """
-    Reads ranges of files in the background; for tests.
-    """
-    def __init__(self, paths: collections.abc.Sequence[str], *, method: str = 'automatic', depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, faults: Faults | None = None) -> None:
-        ...
-    def cancel(self, tag: int) -> None:
-        ...
-    def cancel_all(self) -> None:
-        ...
-    def close(self) -> None:
-        ...
-    def counters(self) -> tuple[int, int, float]:
-        ...
-    def set_priority(self, tag: int, priority: str) -> None:
-        ...
-    def start_trace(self) -> None:
-        ...
-    def stop_trace(self) -> list[tuple[int, float, float, int, int]]:
-        """
-        (tag, begin_s, end_s, num_bytes, priority) of each request to the system.
-        """
-    def submit(self, tag: int, *, file: int = 0, offset: int, length: int, priority: str = 'planned') -> None:
-        ...
-    def take(self, tag: int) -> bytes:
-        """
-        The bytes of a read that is complete.
-        """
-    def wait(self, num_ends: int, timeout_s: float) -> list[tuple[int, str, str]]:
-        """
-        (tag, outcome, error) of each read that has ended.
-        """
-    @property
-    def is_idle(self) -> bool:
-        ...
-    @property
-    def method(self) -> str:
-        ...
 class ExpertCache:
     """
     Decides which experts are in memory; reads nothing itself.
@@ -233,7 +233,7 @@ class ExpertCache:
         """
         What the router chose: evict, cancel, load, num_deferred, and found (hit, late or miss) for each.
         """
-    def simulate(self, experts: numpy.typing.NDArray[numpy.int16], weights: numpy.typing.NDArray[numpy.float32], token_ids: numpy.typing.NDArray[numpy.int32] | None = None, gate_logits: numpy.typing.NDArray[numpy.float32] | None = None, *, disk_bytes_per_s: float, layer_s: float, before_router: float = 0.5, ahead: int = 1, token_s: float = 0.0) -> dict[str, typing.Any]:
+    def simulate(self, experts: numpy.typing.NDArray[numpy.int16], weights: numpy.typing.NDArray[numpy.float32], token_ids: numpy.typing.NDArray[numpy.int32] | None = None, gate_logits: numpy.typing.NDArray[numpy.float32] | None = None, *, disk_bytes_per_s: float, layer_s: float, before_router: float = 0.5, token_s: float = 0.0) -> dict[str, typing.Any]:
         """
         Runs a recorded routing through this cache with an imagined clock and disk; returns the time line.
         """

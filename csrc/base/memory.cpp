@@ -32,6 +32,15 @@ Memory::Memory(std::size_t num_bytes) {
   num_bytes_ = used;
 }
 
+void Memory::give_back(std::size_t begin, std::size_t end) const {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  begin = (begin + page - 1) / page * page;
+  end = end / page * page;
+#ifdef MADV_DONTNEED
+  if (begin < end) madvise(data_ + begin, end - begin, MADV_DONTNEED);
+#endif
+}
+
 Memory::~Memory() {
   if (data_ != nullptr) munmap(data_, num_bytes_);
 }

@@ -26,6 +26,8 @@ class Memory {
 
   std::uint8_t* data() const { return data_; }
   std::size_t num_bytes() const { return num_bytes_; }
+  // Gives the whole pages of a range back to the system; they read as zero when they are touched again.
+  void give_back(std::size_t begin, std::size_t end) const;
   template <typename T>
   T* as(std::size_t offset_bytes = 0) const {
     return reinterpret_cast<T*>(data_ + offset_bytes);

@@ -45,9 +45,9 @@ PYBIND11_MODULE(_core, m) {
   edgert::init_errors(m);
   edgert::init_cpu(m);
   edgert::init_kernels(m);
+  edgert::init_reader(m);
   edgert::init_weights(m);
   edgert::init_runtime(m);
   edgert::init_sampler(m);
-  edgert::init_reader(m);
   edgert::init_experts(m);
 }

@@ -41,16 +41,16 @@ class BufferedReader {
  public:
   BufferedReader(const std::vector<std::string>& paths, const std::string& method, std::int32_t depth,
                  std::int64_t chunk_bytes, std::int64_t limit, const std::optional<Faults>& faults) {
-    const ReaderOptions options{named<ReadMethod>(kMethods, method), depth, chunk_bytes, limit};
+    ReaderOptions options{named<ReadMethod>(kMethods, method), depth, chunk_bytes, limit};
     for (const std::string& path : paths) files_.emplace_back(path);
-    std::unique_ptr<ReadBackend> backend = make_read_backend(files_, options);
-    if (faults) backend = make_faulty_backend(std::move(backend), *faults);
-    reader_.emplace(std::move(backend), options, [this](ReadTag tag, ReadOutcome outcome, const std::string& error) {
-      const std::lock_guard lock(mutex_);
-      if (outcome != ReadOutcome::complete) buffers_.erase(tag);
-      ended_.emplace_back(tag, kOutcomes[static_cast<std::size_t>(outcome)], error);
-      has_ended_.notify_all();
-    });
+    if (faults) options.wrap = with_faults(*faults);
+    reader_.emplace(std::span<const File>(files_), options,
+                    [this](ReadTag tag, ReadOutcome outcome, const std::string& error) {
+                      const std::lock_guard lock(mutex_);
+                      if (outcome != ReadOutcome::complete) buffers_.erase(tag);
+                      ended_.emplace_back(tag, kOutcomes[static_cast<std::size_t>(outcome)], error);
+                      has_ended_.notify_all();
+                    });
   }
 
   Reader& reader() {

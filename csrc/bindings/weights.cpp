@@ -4,11 +4,13 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
 
 #include "bindings/bindings.h"
+#include "io/faulty_backend.h"
 #include "weights/store.h"
 
 namespace py = pybind11;
@@ -55,13 +57,15 @@ py::array part(const std::shared_ptr<WeightStore>& store, const std::string& nam
 void set_stream(WeightStore& store, const std::vector<std::pair<std::string, std::vector<std::int32_t>>>& cuts,
                 const std::vector<std::pair<std::int32_t, std::int32_t>>& lock_order,
                 const std::vector<std::string>& lookups, std::int64_t pool_bytes, std::int64_t ring_bytes,
-                const std::vector<std::vector<std::string>>& experts, std::int32_t top_k, std::int64_t expert_bytes,
-                const std::string& policy, const std::string& predictor, std::int32_t depth, std::int64_t chunk_bytes,
-                std::int64_t limit_bytes_per_s, const std::string& method) {
+                std::int64_t lent_bytes, const std::vector<std::vector<std::string>>& experts, std::int32_t top_k,
+                std::int64_t expert_bytes, const std::string& policy, const std::string& predictor, std::int32_t depth,
+                std::int64_t chunk_bytes, std::int64_t limit_bytes_per_s, const std::string& method,
+                const std::optional<Faults>& faults) {
   StreamPlan plan{.cuts = {},
                   .lock_order = lock_order,
                   .lookups = {},
                   .pool_bytes = pool_bytes,
+                  .lent_bytes = lent_bytes,
                   .ring_bytes = ring_bytes,
                   .experts = {}};
   for (const auto& [name, strips] : cuts) plan.cuts.push_back({store.find(name), strips});
@@ -75,6 +79,7 @@ void set_stream(WeightStore& store, const std::vector<std::pair<std::string, std
                         .depth = depth,
                         .chunk_bytes = chunk_bytes,
                         .limit_bytes_per_s = limit_bytes_per_s};
+  if (faults) options.wrap = with_faults(*faults);
   store.set_stream(plan, options);
 }
 
@@ -126,14 +131,17 @@ void init_weights(py::module_& m) {
            "not rows. unpermute_heads: rows of a GGUF file in RoPE pairs are put back. scale_exponent: scales are "
            "multiplied by 2 to this power. outliers: their starts, columns and values, or nothing.")
       .def("set_stream", &set_stream, py::kw_only(), py::arg("cuts"), py::arg("lock_order"), py::arg("lookups"),
-           py::arg("pool_bytes"), py::arg("ring_bytes"), py::arg("experts") = std::vector<std::vector<std::string>>{},
-           py::arg("top_k") = 0, py::arg("expert_bytes") = 0, py::arg("policy") = kDefaultPolicy,
-           py::arg("predictor") = kDefaultPredictor, py::arg("depth") = 8, py::arg("chunk_bytes") = 1 << 20,
-           py::arg("limit_bytes_per_s") = 0, py::arg("method") = "auto",
+           py::arg("pool_bytes"), py::arg("ring_bytes"), py::arg("lent_bytes") = 0,
+           py::arg("experts") = std::vector<std::vector<std::string>>{}, py::arg("top_k") = 0,
+           py::arg("expert_bytes") = 0, py::arg("policy") = kDefaultPolicy, py::arg("predictor") = kDefaultPredictor,
+           py::arg("depth") = 8, py::arg("chunk_bytes") = 1 << 20, py::arg("limit_bytes_per_s") = 0,
+           py::arg("method") = "auto", py::arg("faults") = py::none(),
            "What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index "
            "into cuts, "
-           "piece), the first is kept first. lookups: names of which rows are read when they are asked for. experts: "
-           "of each layer gate, up, down of expert 0, of expert 1, ...; they share expert_bytes.")
+           "piece), the first is kept first. lookups: names of which rows are read when they are asked for. "
+           "lent_bytes: of pool_bytes, what keys and values take as they grow. experts: of each layer gate, up, down "
+           "of expert 0, of expert 1, ...; they share expert_bytes. faults: of the disk, for "
+           "tests.")
       .def(
           "start_loading", &WeightStore::start_loading, py::arg("threads"), py::arg("is_budgeted") = false,
           py::call_guard<py::gil_scoped_release>(),

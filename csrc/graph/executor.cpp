@@ -123,7 +123,8 @@ void Executor::run(int first_segment, int last_segment, float* logits) {
   const std::size_t last = last_segment == num_segments() ? works_.size() : at(plan_.segments[at(last_segment)]);
   if (ExpertStream* experts = store_.stream() != nullptr ? store_.stream()->experts() : nullptr) {
     for (std::size_t i = first; i < last; ++i) {
-      if (plan_.steps[i].kind != StepKind::moe_sort) continue;
+      // Without rows nothing is sorted: no expert is asked for.
+      if (plan_.steps[i].kind != StepKind::moe_sort || num_rows(plan_.steps[i].rows) == 0) continue;
       run_steps(first, i + 1);
       run_experts(*experts, i);
       first = i + 4;  // combine

@@ -168,7 +168,7 @@ class Executor {
   // Where experts are streamed: those that the steps of a mixture compute now.
   bool is_grouped_ = false;
   std::vector<std::int32_t> group_;
-  std::vector<float> group_weights_;
+  std::vector<float> group_weights_, gate_logits_;
   Profile profile_;
   bool is_profiled_ = false;  // read by thread 0 only
   StepTrace trace_;

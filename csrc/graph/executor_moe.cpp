@@ -9,6 +9,8 @@ namespace edgert {
 namespace {
 
 constexpr std::int32_t kExpertStrips = 8;
+// Tokens of a step up to which the experts of the next layer are predicted from its router: more want most of them.
+constexpr std::int32_t kPredictedRows = 4;
 
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
@@ -130,7 +132,9 @@ void Executor::run_experts(ExpertStream& experts, std::size_t sort) {
       float& weight = group_weights_[static_cast<std::size_t>(it - group_.begin())];
       weight = std::max(weight, row(moe.weights, r)[k]);
     }
-  experts.route(step.moe, group_, group_weights_);
+  gate_logits_.clear();
+  if (num_rows(step.rows) <= kPredictedRows && !next_gate(step, gate_logits_)) gate_logits_.clear();
+  experts.route(step.moe, group_, group_weights_, gate_logits_);
   is_grouped_ = true;
   while (experts.next_group(group_)) run_steps(sort + 1, sort + 4);
   is_grouped_ = false;

@@ -99,28 +99,38 @@ void Runtime::lay_out(std::span<const Span> spans, std::int32_t first, std::int3
   }
 }
 
-// Round by round through every segment, so that each weight is read once for all of them.
+// Passes of several rounds: each as long as the step, but for one that would ask for logits in two of its rounds.
 void Runtime::run_streamed(std::span<const Span> spans, std::int32_t num_tokens,
                            const std::function<bool()>& should_stop) {
+  const std::int32_t round = executor_->round_rows();
+  float* logits = logits_->as<float>();
+  for (std::int32_t first = 0; first < num_tokens;) {
+    std::int32_t end = first, num_logits = 0;
+    while (end < num_tokens && num_logits == 0) {
+      lay_out(spans, end, std::min(round, num_tokens - end));
+      num_logits = executor_->rows().num_logits;
+      end = std::min(end + round, num_tokens);
+    }
+    run_pass(spans, first, end - first, num_logits, logits, should_stop);
+    logits += num_logits * executor_->logits_stride();
+    first = end;
+  }
+}
+
+// Round by round through every segment, so that each weight is read once for all of them. Logits: of the last round.
+void Runtime::run_pass(std::span<const Span> spans, std::int32_t first, std::int32_t num_tokens,
+                       std::int32_t num_logits, float* logits, const std::function<bool()>& should_stop) {
   WeightStream& stream = *store_->stream();
   const std::int32_t round = executor_->round_rows(), num_rounds = (num_tokens + round - 1) / round;
-  std::int32_t num_logits_rounds = 0;
-  for (std::int32_t i = 0; i < num_rounds; ++i) {
-    lay_out(spans, i * round, std::min(round, num_tokens - i * round));
-    num_logits_rounds += executor_->rows().num_logits > 0 ? 1 : 0;
-  }
-  stream.begin_pass(num_rounds, num_logits_rounds, should_stop);
+  stream.begin_pass(num_rounds, num_logits > 0 ? 1 : 0, kv_->memory_bytes(), should_stop);
   if (ExpertStream* experts = stream.experts()) experts->begin_step(spans[0].tokens);
   const int num_segments = num_rounds == 1 ? 1 : executor_->num_segments();
-  for (int segment = 0; segment < num_segments && !stream.is_stopped(); ++segment) {
-    float* logits = logits_->as<float>();
+  for (int segment = 0; segment < num_segments && !stream.is_stopped(); ++segment)
     for (std::int32_t i = 0; i < num_rounds && !stream.is_stopped(); ++i) {
-      lay_out(spans, i * round, std::min(round, num_tokens - i * round));
+      lay_out(spans, first + i * round, std::min(round, num_tokens - i * round));
       executor_->run(segment, num_rounds == 1 ? executor_->num_segments() : segment + 1, logits);
-      logits += executor_->rows().num_logits * executor_->logits_stride();
       if (should_stop && should_stop()) stream.stop();
     }
-  }
   if (!stream.end_pass()) throw Stopped();
 }
 

@@ -80,6 +80,8 @@ class Runtime {
   void check(const Span& span, std::int32_t num_tokens_before) const;
   void lay_out(std::span<const Span> spans, std::int32_t first, std::int32_t num_tokens);
   void run_streamed(std::span<const Span> spans, std::int32_t num_tokens, const std::function<bool()>& should_stop);
+  void run_pass(std::span<const Span> spans, std::int32_t first, std::int32_t num_tokens, std::int32_t num_logits,
+                float* logits, const std::function<bool()>& should_stop);
 
   const Graph graph_;
   const std::shared_ptr<const WeightStore> store_;

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "io/read_backend.h"
 
@@ -17,5 +18,10 @@ struct Faults {
 };
 
 std::unique_ptr<ReadBackend> make_faulty_backend(std::unique_ptr<ReadBackend> inner, const Faults& faults);
+
+// For ReaderOptions::wrap.
+inline auto with_faults(const Faults& faults) {
+  return [faults](std::unique_ptr<ReadBackend> inner) { return make_faulty_backend(std::move(inner), faults); };
+}
 
 }  // namespace edgert

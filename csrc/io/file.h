@@ -21,7 +21,9 @@ class File {
   void check_range(std::int64_t offset, std::int64_t length) const;
   // Fills `out` with the range. Throws as check_range, and std::system_error on a failed or short read.
   void read(std::int64_t offset, std::int64_t length, void* out) const;
-  // The system need not keep these bytes in its page cache.
+  // From now on the system reads nothing ahead of what is asked for.
+  void stop_reading_ahead() const;
+  // The system need not keep these bytes in its page cache. A length of 0: all from there on.
   void drop_cached(std::int64_t offset, std::int64_t length) const;
   // A second descriptor of the file that is open here, whatever has its name by now; the caller closes it. If
   // `is_direct`, reads from it pass the page cache by. Throws std::system_error, with the path, where that cannot be

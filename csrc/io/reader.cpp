@@ -60,7 +60,8 @@ std::unique_ptr<ReadBackend> make_read_backend(std::span<const File> files, cons
 }
 
 Reader::Reader(std::span<const File> files, const ReaderOptions& options, ReadDone done)
-    : Reader(make_read_backend(files, options), options, std::move(done)) {}
+    : Reader(options.wrap ? options.wrap(make_read_backend(files, options)) : make_read_backend(files, options),
+             options, std::move(done)) {}
 
 Reader::Reader(std::unique_ptr<ReadBackend> backend, const ReaderOptions& options, ReadDone done)
     : backend_(std::move(backend)),

@@ -83,6 +83,8 @@ struct ReaderOptions {
   std::int32_t depth = 8;                            // most requests to the system at a time
   std::int64_t chunk_bytes = std::int64_t{1} << 20;  // most bytes of one; a multiple of kDirectAlignment
   std::int64_t limit_bytes_per_s = 0;                // 0: none
+  // What a test puts between the reader and the system; null: nothing.
+  std::function<std::unique_ptr<ReadBackend>(std::unique_ptr<ReadBackend>)> wrap = nullptr;
 };
 
 class Reader {

@@ -104,6 +104,11 @@ void KVStore::reserve(SequenceId sequence, std::int32_t num_tokens) {
   }
 }
 
+std::int64_t KVStore::memory_bytes() const {
+  const auto has_memory = [](const Page& page) { return page.memory.data() != nullptr; };
+  return std::count_if(pages_.begin(), pages_.end(), has_memory) * page_bytes_;
+}
+
 KVBlock KVStore::block(SequenceId sequence, std::int32_t layer, std::int32_t kv_head, std::int32_t page_index) const {
   const KVSpec& spec = layers_[static_cast<std::size_t>(layer)];
   const std::int64_t half = kv_block_bytes(format_, spec.head_dim);

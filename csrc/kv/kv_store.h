@@ -46,6 +46,9 @@ class KVStore {
   std::int32_t max_tokens() const { return max_tokens_; }
   std::int64_t page_bytes() const { return page_bytes_; }
   std::int64_t used_bytes() const { return num_pages_used_ * page_bytes_; }
+  // Of all pages that have memory, those that keep it for the next taker included.
+  std::int64_t memory_bytes() const;
+  std::int64_t max_bytes() const { return max_pages_ * page_bytes_; }
 
  private:
   struct Page {

@@ -43,6 +43,7 @@ ExpertCache::ExpertCache(ExpertCacheOptions options, std::unique_ptr<EvictionPol
   const std::size_t layers = index(options_.shape.num_layers), slots = index(options_.shape.num_slots());
   const std::size_t num_experts = index(options_.shape.num_experts);
   experts_.resize(slots);
+  firsts_.resize(layers);
   priorities_.resize(slots);
   need_.resize(slots);
   bins_.resize(layers * index(kBins));
@@ -198,37 +199,53 @@ bool ExpertCache::make_room(std::int64_t num_bytes, float need_below) {
   const std::size_t before = evict_.size();
   const std::int64_t used_before = used_bytes_;
   while (used_bytes_ + num_bytes > options_.capacity_bytes) {
-    const std::size_t victim = find_victim(need_below);
-    if (victim == kNobody) {
+    const std::size_t victim = find_victim();
+    // A prediction may take the place of what is less needed, and of nothing that is predicted itself.
+    const bool is_too_dear =
+        victim != kNobody && need_below != kAnything && (experts_[victim].is_predicted || need_[victim] > need_below);
+    if (victim == kNobody || is_too_dear) {
       // Experts of other sizes may have gone already: they are taken back, as nobody has been told.
       for (; evict_.size() > before; evict_.pop_back())
         at(evict_.back().layer, evict_.back().expert).state = ExpertState::resident;
       used_bytes_ = used_before;
       return false;
     }
-    experts_[victim].state = ExpertState::on_disk;
+    const ExpertRef gone = ref(victim);
+    at(gone.layer, gone.expert).state = ExpertState::on_disk;
     used_bytes_ -= options_.expert_bytes[victim];
-    evict_.push_back(ref(victim));
+    evict_.push_back(gone);
   }
   for (std::size_t i = before; i < evict_.size(); ++i) forget(evict_[i].layer, evict_[i].expert);
   return true;
 }
 
-// Demoted ones first, then by the policy; what is predicted for a coming layer last.
-std::size_t ExpertCache::find_victim(float need_below) const {
+// What goes first of all that is resident and not pinned.
+std::size_t ExpertCache::find_victim() {
   std::size_t best = kNobody;
-  int best_class = 0;
-  for (std::size_t i = 0; i < experts_.size(); ++i) {
-    const Expert& e = experts_[i];
-    if (e.state != ExpertState::resident || e.is_pinned) continue;
-    const int its_class = e.is_predicted ? 2 : e.is_demoted ? 0 : 1;
-    if (need_below != kAnything && (its_class == 2 || need_[i] > need_below)) continue;
-    if (best != kNobody && (its_class > best_class || (its_class == best_class && priorities_[i] >= priorities_[best])))
-      continue;
-    best = i;
-    best_class = its_class;
+  for (std::int32_t layer = 0; layer < options_.shape.num_layers; ++layer) {
+    First& first = firsts_[index(layer)];
+    if (std::exchange(first.is_stale, false)) first.slot = find_victim(layer);
+    if (first.slot != kNobody && (best == kNobody || goes_before(first.slot, best))) best = first.slot;
   }
   return best;
+}
+
+std::size_t ExpertCache::find_victim(std::int32_t layer) const {
+  std::size_t best = kNobody;
+  for (std::size_t i = slot(layer, 0); i < slot(layer + 1, 0); ++i) {
+    const Expert& e = experts_[i];
+    if (e.state != ExpertState::resident || e.is_pinned) continue;
+    if (best == kNobody || goes_before(i, best)) best = i;
+  }
+  return best;
+}
+
+// Demoted ones first, then by the policy; what is predicted for a coming layer last. Of equals the one that is asked
+// about second.
+bool ExpertCache::goes_before(std::size_t a, std::size_t b) const {
+  const auto group = [](const Expert& e) { return e.is_predicted ? 2 : e.is_demoted ? 0 : 1; };
+  const int group_a = group(experts_[a]), group_b = group(experts_[b]);
+  return group_a != group_b ? group_a < group_b : priorities_[a] < priorities_[b];
 }
 
 // An evicted expert keeps nothing of its stay.
@@ -262,6 +279,7 @@ void ExpertCache::cancelled(std::int32_t layer, std::int32_t expert) {
 }
 
 std::span<double> ExpertCache::priorities(std::int32_t layer) {
+  firsts_[index(layer)].is_stale = true;
   return std::span<double>(priorities_).subspan(slot(layer, 0), index(options_.shape.num_experts));
 }
 

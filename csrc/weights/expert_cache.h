@@ -106,12 +106,21 @@ class ExpertCache {
     std::int32_t expert;
     std::int32_t bin;
   };
+  // What goes first of a layer, so that an eviction need not look at all experts of all layers.
+  struct First {
+    std::size_t slot = 0;
+    bool is_stale = true;
+  };
   static constexpr std::int32_t kBins = 16;
 
   std::size_t slot(std::int32_t layer, std::int32_t expert) const {
     return static_cast<std::size_t>(options_.shape.slot(layer, expert));
   }
-  Expert& at(std::int32_t layer, std::int32_t expert) { return experts_[slot(layer, expert)]; }
+  // To change it: what would go first of its layer is found anew.
+  Expert& at(std::int32_t layer, std::int32_t expert) {
+    firsts_[static_cast<std::size_t>(layer)].is_stale = true;
+    return experts_[slot(layer, expert)];
+  }
   const Expert& at(std::int32_t layer, std::int32_t expert) const { return experts_[slot(layer, expert)]; }
   std::span<double> priorities(std::int32_t layer);
   ExpertRef ref(std::size_t slot) const;
@@ -120,7 +129,9 @@ class ExpertCache {
   void admit_pending();
   void begin_load(std::int32_t layer, std::int32_t expert);
   bool make_room(std::int64_t num_bytes, float need_below);
-  std::size_t find_victim(float need_below) const;
+  std::size_t find_victim();
+  std::size_t find_victim(std::int32_t layer) const;
+  bool goes_before(std::size_t a, std::size_t b) const;
   void forget(std::int32_t layer, std::int32_t expert);
   void rank(std::int32_t layer, std::span<const float> likely);
   Bin& bin(std::int32_t layer, std::int32_t index);
@@ -132,6 +143,7 @@ class ExpertCache {
   const std::unique_ptr<EvictionPolicy> policy_;
   const std::unique_ptr<ExpertPredictor> predictor_;
   std::vector<Expert> experts_;
+  std::vector<First> firsts_;                // of each layer
   std::vector<double> priorities_;           // the policy's
   std::vector<float> need_;                  // of each expert: how often a visit of its layer has lately chosen it
   std::vector<Bin> bins_;                    // [layer][kBins]

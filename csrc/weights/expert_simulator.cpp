@@ -37,8 +37,7 @@ void ExpertSimulator::run(const RoutingView& routing, std::span<const std::int32
   for (std::int32_t token = 0; token < routing.num_tokens; ++token) {
     cache_.begin_step(token_ids.empty() ? token_ids : token_ids.subspan(static_cast<std::size_t>(token), 1));
     advance();
-    for (std::int32_t layer = 0; layer < std::min(options_.ahead, shape.num_layers); ++layer)
-      prefetch(routing, token, layer, {});
+    prefetch(routing, token, 0, {});
     for (std::int32_t layer = 0; layer < shape.num_layers; ++layer) run_layer(routing, token, layer, gate_logits);
     now_s_ += options_.token_s;
     result_.compute_s += options_.token_s;
@@ -57,11 +56,8 @@ void ExpertSimulator::run_layer(const RoutingView& routing, std::int32_t token, 
   if (decision.num_deferred > 0) throw std::logic_error("simulator: the experts of one token do not fit");
   for (const ExpertRef expert : decision.cancel)
     if (drop(expert)) cache_.cancelled(expert.layer, expert.expert);
-  for (const std::int32_t expert : experts_) prefer({layer, expert});
-  order(decision, wanted_);
-  const std::int32_t end = std::min(layer + 1 + options_.ahead, cache_.shape().num_layers);
-  for (std::int32_t next = layer + 1; next < end; ++next)
-    prefetch(routing, token, next, next == layer + 1 ? gate_logits : std::span<const float>());
+  order(decision);
+  if (layer + 1 < cache_.shape().num_layers) prefetch(routing, token, layer + 1, gate_logits);
   wait_for(layer);
   now_s_ += options_.layer_s * (1 - options_.before_router);
   result_.compute_s += options_.layer_s;
@@ -78,33 +74,26 @@ void ExpertSimulator::prefetch(const RoutingView& routing, std::int32_t token, s
     const auto first = static_cast<std::size_t>(cache_.shape().slot(token * cache_.shape().num_layers + layer, 0));
     hints.gate_logits = gate_logits.subspan(first, static_cast<std::size_t>(cache_.shape().num_experts));
   }
-  order(cache_.prefetch(layer, hints), predicted_);
+  order(cache_.prefetch(layer, hints));
 }
 
-void ExpertSimulator::order(const CacheDecision& decision, std::deque<ExpertRef>& queue) {
-  queue.insert(queue.end(), decision.load.begin(), decision.load.end());
+void ExpertSimulator::order(const CacheDecision& decision) {
+  queue_.insert(queue_.end(), decision.load.begin(), decision.load.end());
   start_read(now_s_);
 }
 
-// A prediction that came true but is still waiting is now wanted.
-void ExpertSimulator::prefer(ExpertRef expert) {
-  if (drop(expert)) wanted_.push_back(expert);
-}
-
-// False: its read has begun, or nobody predicted it.
+// False: its read has begun.
 bool ExpertSimulator::drop(ExpertRef expert) {
-  const auto it =
-      std::find_if(predicted_.begin(), predicted_.end(), [&](ExpertRef other) { return same(expert, other); });
-  if (it == predicted_.end()) return false;
-  predicted_.erase(it);
+  const auto it = std::find_if(queue_.begin(), queue_.end(), [&](ExpertRef other) { return same(expert, other); });
+  if (it == queue_.end()) return false;
+  queue_.erase(it);
   return true;
 }
 
 void ExpertSimulator::start_read(double now_s) {
-  if (is_reading_ || (wanted_.empty() && predicted_.empty())) return;
-  std::deque<ExpertRef>& queue = wanted_.empty() ? predicted_ : wanted_;
-  reading_ = queue.front();
-  queue.pop_front();
+  if (is_reading_ || queue_.empty()) return;
+  reading_ = queue_.front();
+  queue_.pop_front();
   is_reading_ = true;
   const double read_s =
       static_cast<double>(cache_.expert_bytes(reading_.layer, reading_.expert)) / options_.disk_bytes_per_s;
@@ -127,6 +116,7 @@ void ExpertSimulator::wait_for(std::int32_t layer) {
   const auto is_missing = [&](std::int32_t expert) { return cache_.state(layer, expert) != ExpertState::resident; };
   double ready_s = now_s_;
   while (std::any_of(experts_.begin(), experts_.end(), is_missing)) {
+    if (!is_reading_) throw std::logic_error("simulator: found nothing to wait for");
     ready_s = std::max(ready_s, read_end_s_);
     finish_read();
   }

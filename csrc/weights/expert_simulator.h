@@ -13,7 +13,6 @@ struct SimulatorOptions {
   double disk_bytes_per_s = 1e9;
   double layer_s = 0;          // compute of a layer, with all experts in memory
   double before_router = 0.5;  // share of it that comes before the router
-  std::int32_t ahead = 1;      // layers for which experts are predicted; a layer's own gate reaches one
   double token_s = 0;          // compute of a token outside of these layers
 };
 
@@ -23,8 +22,9 @@ struct SimulatorResult {
   std::vector<double> layer_stall_s;
 };
 
-// The disk serves one expert at a time, in the order of asking, what the router wants before what is predicted; a read
-// that has begun is finished. A layer computes when all of its experts are there.
+// The disk serves one expert at a time, in the order of asking; a read that has begun is finished. What the router
+// wants goes before what is predicted by itself: when a layer routes, its wrong predictions leave the queue, and those
+// of the next layer come after. A layer computes when all of its experts are there.
 class ExpertSimulator {
  public:
   // Throws std::invalid_argument for a rate or a time that is none.
@@ -38,9 +38,8 @@ class ExpertSimulator {
  private:
   void run_layer(const RoutingView& routing, std::int32_t token, std::int32_t layer,
                  std::span<const float> gate_logits);
-  void order(const CacheDecision& decision, std::deque<ExpertRef>& queue);
+  void order(const CacheDecision& decision);
   void prefetch(const RoutingView& routing, std::int32_t token, std::int32_t layer, std::span<const float> gate_logits);
-  void prefer(ExpertRef expert);
   bool drop(ExpertRef expert);
   void start_read(double now_s);
   void finish_read();
@@ -51,7 +50,7 @@ class ExpertSimulator {
   const SimulatorOptions options_;
   SimulatorResult result_;
   double now_s_ = 0;
-  std::deque<ExpertRef> wanted_, predicted_;  // reads that have not begun
+  std::deque<ExpertRef> queue_;  // reads that have not begun
   bool is_reading_ = false;
   ExpertRef reading_;
   double read_end_s_ = 0;

@@ -12,6 +12,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kSlack = 256;  // kernels read whole vectors at the end of a part
 // Experts of a group where not all fit: while they are computed, the room of the last group is filled again.
 constexpr std::size_t kGroup = 8;
+// Of predicted reads, if an expert is smaller: about what a disk reads while a layer is computed.
+constexpr std::int64_t kPrefetchBytes = std::int64_t{2} << 20;
 // Of the memory, for rows that wait to be packed.
 constexpr std::int64_t kRawShare = 8;
 
@@ -46,7 +48,11 @@ ExpertStream::ExpertStream(const std::vector<const WeightRequest*>& requests,
     }
   }
   std::int64_t num_raw = 0;
-  if (raw_slot_bytes_ > 0) num_raw = std::max<std::int64_t>(2, plan.bytes / kRawShare / raw_slot_bytes_);
+  if (raw_slot_bytes_ > 0) {
+    const std::int64_t most = (plan.bytes - plan.top_k * slot_bytes_) / raw_slot_bytes_;
+    num_raw = std::max<std::int64_t>(2, plan.bytes / kRawShare / raw_slot_bytes_);
+    num_raw = std::max<std::int64_t>(1, std::min(num_raw, most));
+  }
   const std::int64_t num_slots = std::min<std::int64_t>((plan.bytes - num_raw * raw_slot_bytes_) / slot_bytes_,
                                                         static_cast<std::int64_t>(pieces_.size()));
   if (num_slots < plan.top_k)
@@ -62,7 +68,7 @@ ExpertStream::ExpertStream(const std::vector<const WeightRequest*>& requests,
   options.top_k = plan.top_k;
   options.expert_bytes.assign(pieces_.size(), slot_bytes_);
   options.capacity_bytes = num_slots * slot_bytes_;
-  options.prefetch_bytes = plan.top_k * slot_bytes_;
+  options.prefetch_bytes = std::min(plan.top_k * slot_bytes_, std::max(slot_bytes_, kPrefetchBytes));
   options.over_fetch = 2 * plan.top_k;
   cache_ = std::make_unique<ExpertCache>(options, make_policy(plan.policy, {.shape = options.shape}),
                                          make_predictor(plan.predictor, {.shape = options.shape, .top_k = plan.top_k}));
@@ -75,6 +81,7 @@ ExpertRef ExpertStream::ref(std::size_t piece) const {
 
 void ExpertStream::begin_step(std::span<const std::int32_t> tokens) {
   const std::unique_lock<std::mutex> lock = pass_.lock();
+  give_up_left();
   drain();
   // A pass that was stopped left some of its experts pinned.
   for (std::int32_t layer = 0; layer < cache_->shape().num_layers; ++layer) cache_->release(layer);
@@ -83,8 +90,29 @@ void ExpertStream::begin_step(std::span<const std::int32_t> tokens) {
   apply(cache_->prefetch(0, {}), ReadPriority::predicted);
 }
 
-void ExpertStream::route(std::int32_t layer, std::span<const std::int32_t> experts, std::span<const float> weights) {
+// What a pass that was stopped left behind must not hold raw slots: what waits for one is given up, what has arrived is
+// packed.
+void ExpertStream::give_up_left() {
+  const auto first_left = std::stable_partition(waiting_.begin(), waiting_.end(),
+                                                [this](std::size_t piece) { return !states_[piece]->is_wanted; });
+  for (auto it = first_left; it != waiting_.end(); ++it) {
+    states_[*it]->is_waiting = false;
+    ended_.emplace_back(*it, ReadOutcome::cancelled);
+  }
+  waiting_.erase(first_left, waiting_.end());
+  for (std::size_t piece = 0; piece < pieces_.size() && raw_slot_bytes_ > 0; ++piece) {
+    State& s = *states_[piece];
+    if (s.raw_slot < 0 || s.priority != ReadPriority::demand || s.residence.load() != Residence::resident) continue;
+    for (std::size_t m = 0; m < pieces_[piece].matrices.size(); ++m)
+      s.prepare(pieces_[piece], m, 0, pieces_[piece].matrices[m].num_strips);
+    free_raw_slots_.push_back(std::exchange(s.raw_slot, -1));
+  }
+}
+
+void ExpertStream::route(std::int32_t layer, std::span<const std::int32_t> experts, std::span<const float> weights,
+                         std::span<const float> gate_logits) {
   const std::unique_lock<std::mutex> lock = pass_.lock();
+  if (pass_.is_stopped()) return;
   drain();
   layer_ = layer;
   experts_.assign(experts.begin(), experts.end());
@@ -95,13 +123,15 @@ void ExpertStream::route(std::int32_t layer, std::span<const std::int32_t> exper
   for (std::size_t i = 0; i < experts.size(); ++i)
     if (cache_->found()[i] == ExpertCache::Found::late) prefer(index({layer, experts[i]}));
   apply(decision, ReadPriority::demand);
-  if (layer + 1 < cache_->shape().num_layers) apply(cache_->prefetch(layer + 1, {}), ReadPriority::predicted);
+  if (layer + 1 < cache_->shape().num_layers)
+    apply(cache_->prefetch(layer + 1, {.gate_logits = gate_logits, .known_experts = {}}), ReadPriority::predicted);
 }
 
 bool ExpertStream::next_group(std::vector<std::int32_t>& experts) {
   std::unique_lock<std::mutex> lock = pass_.lock();
   for (const std::int32_t expert : group_) cache_->release(layer_, expert);
   group_.clear();
+  if (pass_.is_stopped()) return false;
   drain();
   const auto admit = [&] {
     if (num_deferred_ == 0) return;
@@ -112,7 +142,7 @@ bool ExpertStream::next_group(std::vector<std::int32_t>& experts) {
   admit();
   while (!pass_.is_stopped()) {
     fill_group(num_deferred_ > 0 ? kGroup : experts_.size());
-    if (!group_.empty() || num_deferred_ == 0) break;
+    if (!group_.empty() || std::find(is_done_.begin(), is_done_.end(), 0) == is_done_.end()) break;
     // All room is taken by predictions that are on their way.
     const Clock::time_point start = Clock::now();
     const bool has_ended = pass_.wait(lock, [this] { return !ended_.empty(); }, [this] { return num_reading_ == 0; });
@@ -125,12 +155,13 @@ bool ExpertStream::next_group(std::vector<std::int32_t>& experts) {
   return !group_.empty() && !pass_.is_stopped();
 }
 
-// Those that are there, or else those that are on their way.
+// Those that are there, or else those that are on their way. Not those that wait for a raw slot: the group may hold
+// them all, and gives none back before its last expert is there.
 void ExpertStream::fill_group(std::size_t most) {
   for (const bool wants_resident : {true, false}) {
     for (std::size_t i = 0; i < experts_.size() && group_.size() < most; ++i) {
       const std::size_t piece = index({layer_, experts_[i]});
-      if (is_done_[i] != 0 || !cache_->is_pinned(layer_, experts_[i])) continue;
+      if (is_done_[i] != 0 || !cache_->is_pinned(layer_, experts_[i]) || states_[piece]->is_waiting) continue;
       if (wants_resident && states_[piece]->residence.load() != Residence::resident) continue;
       is_done_[i] = 1;
       group_.push_back(experts_[i]);
@@ -163,10 +194,12 @@ void ExpertStream::apply(const CacheDecision& decision, ReadPriority priority) {
   }
 }
 
-// Predictions leave half of the raw slots to what the router has asked for: only that is packed for certain.
+// Predictions leave half of the raw slots, and at least one, to what the router has asked for: only that is packed for
+// certain.
 bool ExpertStream::can_begin(std::size_t piece) const {
   if (!pieces_[piece].is_packed()) return true;
-  const std::size_t left = states_[piece]->priority == ReadPriority::demand ? 0 : num_raw_slots_ / 2;
+  const std::size_t left =
+      states_[piece]->priority == ReadPriority::demand ? 0 : std::max<std::size_t>(1, num_raw_slots_ / 2);
   return free_raw_slots_.size() > left;
 }
 

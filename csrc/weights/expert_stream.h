@@ -46,7 +46,9 @@ class ExpertStream {
   // The caller's thread, between runs: the tokens of a step; then for each layer its router's choice (for several
   // tokens the union, with the largest weight of each), and the experts to compute, group by group.
   void begin_step(std::span<const std::int32_t> tokens);
-  void route(std::int32_t layer, std::span<const std::int32_t> experts, std::span<const float> weights);
+  // gate_logits: what the next layer's router makes of this layer's input, [rows][experts], or nothing.
+  void route(std::int32_t layer, std::span<const std::int32_t> experts, std::span<const float> weights,
+             std::span<const float> gate_logits);
   // Gives the experts of the former group back, and says which come next: those that are resident first. False: none is
   // left, or the pass was stopped.
   bool next_group(std::vector<std::int32_t>& experts);
@@ -84,6 +86,7 @@ class ExpertStream {
   void forget(std::size_t piece);
   void prefer(std::size_t piece);
   void fill_group(std::size_t most);
+  void give_up_left();
 
   const std::vector<const WeightView*> views_;
   Pass& pass_;

@@ -10,6 +10,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kPoolSlack = 256;  // kernels read whole vectors at the end of a part
+constexpr std::int64_t kLentSteps = 8;
 constexpr ReadTag kLookup = ReadTag{1} << 40, kExpert = ReadTag{1} << 41;  // in the number of a piece
 
 std::int32_t num_strips(const WeightRequest& r) {
@@ -37,13 +38,15 @@ WeightStream::WeightStream(std::span<const File> files, std::span<const WeightRe
   const auto whole = [](std::int64_t bytes) { return bytes / kDirectAlignment * kDirectAlignment; };
   if (largest_raw > 0) raw_bytes = std::max(whole(plan.ring_bytes / 2), 2 * largest_raw);
   ring_bytes_ = std::max(whole(plan.ring_bytes - raw_bytes), 2 * largest_);
-  const std::int64_t pool_bytes = std::max(whole(plan.pool_bytes - raw_bytes), ring_bytes_);
-  streaming_limit_ = pool_bytes - ring_bytes_;
-  pool_ = Memory(static_cast<std::size_t>(pool_bytes + kPoolSlack));
+  pool_bytes_ = std::max(whole(plan.pool_bytes - raw_bytes), ring_bytes_);
+  max_lent_bytes_ = std::min(whole(plan.lent_bytes), pool_bytes_ - ring_bytes_);
+  lent_step_ = std::max<std::int64_t>(1, (max_lent_bytes_ + kLentSteps - 1) / kLentSteps);
+  pool_ = Memory(static_cast<std::size_t>(pool_bytes_ + kPoolSlack));
   raw_ = Memory(static_cast<std::size_t>(raw_bytes > 0 ? raw_bytes + kPoolSlack : 0));
   raw_ring_.reset(0, raw_bytes);
-  limit_ = streaming_limit_;
-  ring_.reset(limit_, pool_bytes);
+  limit_ = pool_bytes_ - ring_bytes_;
+  end_ = pool_bytes_;
+  ring_.reset(limit_, end_);
   reader_ = std::make_unique<Reader>(
       files, options,
       [this](ReadTag tag, ReadOutcome outcome, const std::string& error) { read_ended(tag, outcome, error); });
@@ -99,44 +102,54 @@ std::int32_t WeightStream::piece_of(const Streamed& weight, std::int32_t strip) 
 
 void WeightStream::set_uses(const std::vector<Use>& uses, std::size_t num_lookups) {
   lookups_.resize(num_lookups);
-  for (const Use& use : uses) of_[static_cast<std::size_t>(use.id)].is_for_logits |= use.is_for_logits;
-  find_shared_limit(uses);
+  segment_of_.assign(pieces_.size(), 0);
+  for (const Use& use : uses) {
+    Streamed& s = of_[static_cast<std::size_t>(use.id)];
+    s.is_for_logits |= use.is_for_logits;
+    std::fill_n(segment_of_.begin() + s.first_piece, s.num_pieces, use.segment);
+  }
+  // With all lent that may be: what can be shared then can be shared always.
+  lent_bytes_ = max_lent_bytes_;
+  shared_limit_ = find_shared_limit();
+  lend(0);
 }
 
-// The most bytes of kept pieces beside which the others of every segment fit the ring together.
-void WeightStream::find_shared_limit(const std::vector<Use>& uses) {
-  std::vector<std::int32_t> segment_of(pieces_.size(), 0);
-  std::int32_t num_segments = 1;
-  for (const Use& use : uses) {
-    const Streamed& s = of_[static_cast<std::size_t>(use.id)];
-    std::fill_n(segment_of.begin() + s.first_piece, s.num_pieces, use.segment);
-    num_segments = std::max(num_segments, use.segment + 1);
-  }
-  std::vector<std::int64_t> streamed(static_cast<std::size_t>(num_segments));
-  std::vector<std::pair<std::int64_t, std::int32_t>> kept;  // (end, piece)
-  for (std::int32_t i = 0; i < static_cast<std::int32_t>(pieces_.size()); ++i) {
-    const std::int64_t place = lock_places_[static_cast<std::size_t>(i)];
-    if (place >= 0 && place + at(i).memory_bytes <= streaming_limit_) {
-      kept.emplace_back(place + at(i).memory_bytes, i);
+// The most bytes of kept pieces beside which the others of every segment fit the ring together; -1: there is no room.
+std::int64_t WeightStream::find_shared_limit() const {
+  const std::int64_t pool = pool_bytes_ - lent_bytes_;
+  const auto num_segments =
+      segment_of_.empty() ? 1 : static_cast<std::size_t>(*std::max_element(segment_of_.begin(), segment_of_.end())) + 1;
+  std::vector<std::int64_t> streamed(num_segments);
+  std::vector<std::pair<std::int64_t, std::size_t>> kept;  // (end, piece)
+  const auto stream = [&](std::size_t i) {
+    if (!of_[static_cast<std::size_t>(pieces_[i].matrices[0].id)].is_for_logits)
+      streamed[static_cast<std::size_t>(segment_of_[i])] += pieces_[i].memory_bytes;
+  };
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    const std::int64_t end = lock_places_[i] + pieces_[i].memory_bytes;
+    if (lock_places_[i] >= 0 && end <= pool - ring_bytes_) {
+      kept.emplace_back(end, i);
     } else {
-      streamed[static_cast<std::size_t>(segment_of[static_cast<std::size_t>(i)])] += at(i).memory_bytes;
+      stream(i);
     }
   }
   std::sort(kept.begin(), kept.end());
-  const std::int64_t pool = streaming_limit_ + ring_bytes_;
   for (;;) {
     const std::int64_t needed = *std::max_element(streamed.begin(), streamed.end()) + 2 * largest_;
-    const std::int64_t limit = std::min(streaming_limit_, pool - needed);
-    if (limit < 0) return;  // as it was: -1
-    const std::int64_t end = kept.empty() ? 0 : kept.back().first;
-    if (end <= limit) {
-      shared_limit_ = limit;
-      return;
-    }
-    const std::int32_t last = kept.back().second;
-    streamed[static_cast<std::size_t>(segment_of[static_cast<std::size_t>(last)])] += at(last).memory_bytes;
+    const std::int64_t limit = std::min(pool - ring_bytes_, pool - needed);
+    if (limit < 0 || kept.empty() || kept.back().first <= limit)
+      return limit < 0 ? -1 : limit / kDirectAlignment * kDirectAlignment;
+    stream(kept.back().second);
     kept.pop_back();
   }
+}
+
+// In steps: each one moves the ring.
+void WeightStream::lend(std::int64_t num_bytes) {
+  const std::int64_t lent = std::min(max_lent_bytes_, (num_bytes + lent_step_ - 1) / lent_step_ * lent_step_);
+  if (lent == lent_bytes_) return;
+  lent_bytes_ = round_up(lent, kDirectAlignment);
+  if (shared_limit_ >= 0) shared_limit_ = find_shared_limit();
 }
 
 std::int32_t WeightStream::uses_of_pass(std::int32_t piece) const {
@@ -150,8 +163,8 @@ bool WeightStream::stays_between_passes(std::int32_t piece) const {
   return s.is_kept && s.raw_place < 0;
 }
 
-void WeightStream::set_limit(std::int64_t limit, std::unique_lock<std::mutex>& lock) {
-  if (limit == limit_) return;
+void WeightStream::set_limit(std::int64_t limit, std::int64_t end, std::unique_lock<std::mutex>& lock) {
+  if (limit == limit_ && end == end_) return;
   reader_->cancel_all();
   pass_.settle(lock, [this] { return is_settled(); });
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(pieces_.size()); ++i) {
@@ -160,17 +173,21 @@ void WeightStream::set_limit(std::int64_t limit, std::unique_lock<std::mutex>& l
     if (state(i).residence.load() == Residence::resident && !stays) drop(i);
   }
   limit_ = limit;
-  ring_.reset(limit, streaming_limit_ + ring_bytes_);
+  end_ = end;
+  ring_.reset(limit, end);
+  pool_.give_back(static_cast<std::size_t>(end), pool_.num_bytes());
   raw_ring_.reset(0, raw_ring_.capacity());
   is_next_lap_ = false;
 }
 
-void WeightStream::begin_pass(std::int32_t num_rounds, std::int32_t num_logits_rounds,
+void WeightStream::begin_pass(std::int32_t num_rounds, std::int32_t num_logits_rounds, std::int64_t lent_bytes,
                               std::function<bool()> should_stop) {
   std::unique_lock<std::mutex> lock = pass_.lock();
   num_rounds_ = num_rounds;
   num_logits_rounds_ = num_logits_rounds;
-  set_limit(num_rounds > 1 ? shared_limit_ : streaming_limit_, lock);
+  lend(lent_bytes);
+  const std::int64_t end = pool_bytes_ - lent_bytes_;
+  set_limit(num_rounds > 1 ? shared_limit_ : end - ring_bytes_, end, lock);
   if (!is_next_lap_) cursor_ = 0;
   is_next_lap_ = false;
   pass_.begin(std::move(should_stop));
@@ -338,6 +355,7 @@ bool WeightStream::look_up(WeightId id, std::int64_t row, std::size_t slot, Weig
   const std::int32_t first = strip / unit * unit;
   const Piece piece = make_piece(id, r, first, std::min(unit, num_strips(r) - first));
   std::unique_lock<std::mutex> lock = pass_.lock();
+  if (is_stopped()) return false;
   Lookup& lookup = lookups_[slot];
   const std::int64_t needed = piece.memory_bytes + piece.raw_bytes + kPoolSlack;
   if (static_cast<std::int64_t>(lookup.memory.num_bytes()) < needed)
@@ -353,8 +371,10 @@ bool WeightStream::look_up(WeightId id, std::int64_t row, std::size_t slot, Weig
                      (raw ? raw : memory) + segment.place, ReadPriority::demand});
   }
   const Clock::time_point start = Clock::now();
+  const auto has_ended = [&] { return lookup.segments_left == 0; };
+  pass_.wait(lock, has_ended, [] { return false; });
   // Also when the pass is stopped: the reads write to this memory until they have ended.
-  pass_.settle(lock, [&] { return lookup.segments_left == 0; });
+  pass_.settle(lock, has_ended);
   StreamTimes& times = times_[static_cast<std::size_t>(id)];
   times.waited_s += pass_.waited(id, start);
   if (lookup.has_failed || is_stopped()) return false;

@@ -27,7 +27,8 @@ struct StreamPlan {
   // (index into cuts, index of the piece), the first is kept first; all that fits beside the ring is.
   std::vector<std::pair<std::int32_t, std::int32_t>> lock_order;
   std::vector<WeightId> lookups;  // matrices of which single rows are read when they are asked for
-  std::int64_t pool_bytes = 0;    // for pieces, raw bytes included
+  std::int64_t pool_bytes = 0;    // for pieces, raw bytes included, and for what others take of it (begin_pass)
+  std::int64_t lent_bytes = 0;    // of these, that others may take
   std::int64_t ring_bytes = 0;    // of these, for pieces that are not kept
   ExpertPlan experts;
 };
@@ -68,11 +69,14 @@ class WeightStream {
 
   // The order of a pass, and how many lookups may run at a time: called once, before the first pass.
   void set_uses(const std::vector<Use>& uses, std::size_t num_lookups);
-  // Whether several rounds can share what a pass reads: then the pieces of a segment fit the ring together.
+  // Whether several rounds can share what a pass reads: then the pieces of a segment fit the ring together. Those that
+  // only logits need are left out: a pass of several rounds asks for logits in one of them.
   bool can_share_rounds() const { return shared_limit_ >= 0; }
 
-  // should_stop: asked now and then while a thread of the caller's waits. The rounds of a pass run segment by segment.
-  void begin_pass(std::int32_t num_rounds, std::int32_t num_logits_rounds, std::function<bool()> should_stop);
+  // lent_bytes: of the pool that others use from now on; it is taken in steps, as pieces move then. should_stop: asked
+  // now and then while a thread of the caller's waits. The rounds of a pass run segment by segment.
+  void begin_pass(std::int32_t num_rounds, std::int32_t num_logits_rounds, std::int64_t lent_bytes,
+                  std::function<bool()> should_stop);
   // Throws ReadError if a read failed, std::invalid_argument if what was read is wrong.
   // Returns false if the pass was stopped.
   bool end_pass();
@@ -117,14 +121,15 @@ class WeightStream {
   void cut(const StreamPlan& plan);
   void order_locks(const StreamPlan& plan);
   std::int32_t piece_of(const Streamed& weight, std::int32_t strip) const;
-  void find_shared_limit(const std::vector<Use>& uses);
+  std::int64_t find_shared_limit() const;
+  void lend(std::int64_t num_bytes);
   void read_ended(ReadTag tag, ReadOutcome outcome, const std::string& error);
   bool prepare(std::int32_t piece, std::int32_t begin, std::int32_t end);
   void advance();
   bool request(std::int32_t piece);
   void drop(std::int32_t piece);
   void settle(std::unique_lock<std::mutex>& lock);
-  void set_limit(std::int64_t limit, std::unique_lock<std::mutex>& lock);
+  void set_limit(std::int64_t limit, std::int64_t end, std::unique_lock<std::mutex>& lock);
   std::int32_t uses_of_pass(std::int32_t piece) const;
   bool stays_between_passes(std::int32_t piece) const;
   bool is_settled() const { return num_reading_ == 0 && (experts_ == nullptr || experts_->is_settled()); }
@@ -138,9 +143,13 @@ class WeightStream {
   std::vector<std::unique_ptr<State>> states_;
   std::vector<std::int64_t> lock_places_;  // of each piece if it is kept; its end is a limit
   std::vector<Streamed> of_;               // by WeightId
+  std::vector<std::int32_t> segment_of_;   // of each piece
   std::int64_t largest_ = 0, ring_bytes_ = 0;
-  std::int64_t streaming_limit_ = 0, shared_limit_ = -1;  // bytes of kept pieces: one round, several rounds
-  std::int64_t limit_ = 0;
+  // Of the pool: bytes in all, those that may be lent, a step of them, those that are.
+  std::int64_t pool_bytes_ = 0, max_lent_bytes_ = 0, lent_step_ = 1, lent_bytes_ = 0;
+  // Of the pool: bytes of kept pieces in a pass of several rounds, -1 where there can be none; the same now; where the
+  // ring ends.
+  std::int64_t shared_limit_ = -1, limit_ = 0, end_ = 0;
   Memory pool_, raw_;
   Ring ring_, raw_ring_;
   std::vector<Lookup> lookups_;

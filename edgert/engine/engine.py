@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgert import _core
 from edgert.engine.output import Chunk
 from edgert.engine.profile import StepProfile, step_profile
 from edgert.engine.prompt_cache import PromptCache
-from edgert.engine.scheduler import PlannedSpan, StepPlan, plan_step
+from edgert.engine.scheduler import PlannedSpan, SequenceState, StepPlan, plan_step
 from edgert.engine.sequence import Generation, Scoring, Sequence
 from edgert.engine.turns import Turns
 from edgert.errors import EdgertError, OutOfMemoryError, UsageError
@@ -38,19 +39,30 @@ class Engine:
     drives, nor on what runs beside a request.
     """
 
-    def __init__(self, runtime: Runtime, *, batch_tokens: int, cache_prompts: int, is_streamed: bool = False) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        batch_tokens: int,
+        cache_prompts: int,
+        is_streamed: bool = False,
+        logit_rows: int = 0,
+    ) -> None:
         """batch_tokens: most tokens of a step; cache_prompts: conversations whose keys and values are kept.
 
-        is_streamed: a step reads weights from disk, once for however many tokens it has.
+        is_streamed: a step reads weights from disk, once for however many tokens it has. logit_rows: of a step, where
+        a request wants the logits of all its tokens (0: no limit).
         """
         self._runtime = runtime
         self._batch_tokens = batch_tokens
         self._is_streamed = is_streamed
+        self._logit_rows = logit_rows
         self._step_tokens = batch_tokens if is_streamed else min(MIN_STEP_TOKENS, batch_tokens)
         self._cache = PromptCache(runtime, cache_prompts)
         self._turns = Turns()
         self._active: dict[int, Sequence] = {}
         self._keys = itertools.count()
+        self._step_keys: tuple[int, ...] = ()  # of the requests in the step that runs
         self._num_steps = 0
         self._is_closed = False
 
@@ -94,8 +106,15 @@ class Engine:
         """
         sequence.is_cancelled = True
         if sequence.key in self._active and not self._turns.is_mine:
+            self._stop_unwanted_step()
             with self._turns.alone():
                 self._release_ended()
+
+    def _stop_unwanted_step(self) -> None:
+        """Ends the step that runs, and its reads from disk, if nobody waits for it any more."""
+        running = [self._active.get(key) for key in self._step_keys]
+        if all(sequence is None or sequence.is_over for sequence in running) and not self._is_closed:
+            self._runtime.stop()
 
     def clear_cache(self) -> None:
         """Releases the kept conversations."""
@@ -144,7 +163,9 @@ class Engine:
         return self._runtime
 
     def close(self) -> None:
-        """Fails the requests that run and frees the weights, after the step that runs."""
+        """Fails the requests that run and frees the weights, after the step that runs; a streamed one ends early."""
+        if not self._is_closed and not self._turns.is_mine:
+            self._runtime.stop()
         with self._turns.alone():
             if self._is_closed:
                 return
@@ -184,11 +205,15 @@ class Engine:
                 time.sleep(STALL_PATIENCE_S / 10)
             return
         try:
+            self._step_keys = tuple(span.key for span in plan.spans)
             self._run(plan, running)
+        except _core.StoppedError:
+            pass  # by whoever cancelled; the others run their step again
         except Exception as error:
             for span in plan.spans:
                 running[span.key].error = _step_error(error, f"step of {plan.num_tokens} tokens")
         finally:
+            self._step_keys = ()
             # After an interrupt or an error: forget the positions whose logits nobody has taken.
             for span in plan.spans:
                 sequence = running[span.key]
@@ -241,7 +266,7 @@ class Engine:
 
     def _plan(self, running: dict[int, Sequence], driver: Sequence) -> StepPlan:
         """The next step. Requests that get no page are passed over, so that others advance and free theirs."""
-        states = [sequence.state() for sequence in running.values()]
+        states = [self._state(sequence) for sequence in running.values()]
         while True:
             wanted = plan_step(states, self._step_tokens, driver=driver.key)
             plan = self._fit_pages(wanted, running)
@@ -249,6 +274,10 @@ class Engine:
                 return plan
             passed_over = {span.key for span in wanted.spans}
             states = [state for state in states if state.key not in passed_over]
+
+    def _state(self, sequence: Sequence) -> SequenceState:
+        state = sequence.state()
+        return replace(state, most_tokens=self._logit_rows) if sequence.wants_all_logits else state
 
     def _fit_pages(self, plan: StepPlan, running: dict[int, Sequence]) -> StepPlan:
         """The spans that get pages, the oldest request's first.

@@ -9,14 +9,16 @@ from edgert.engine.kv_plan import page_bytes
 from edgert.engine.offload_items import activation_bytes, budget_context, kv_bytes, top_k, weight_items
 from edgert.errors import OutOfMemoryError
 from edgert.loader import Model
-from edgert.offload import Budget, Placement, fitting_bytes, minimum_bytes, place
+from edgert.offload import Budget, Placement, Policy, fitting_bytes, minimum_bytes, place
 
 # Of a budget, that a round's activations may take; and the rounds that are tried.
-ACTIVATION_SHARE = 1 / 16
+ACTIVATION_SHARE = 1 / 32
 ROUND_TOKENS = (512, 256, 128, 64, 32, 16)
 # What grows after the budget is divided: the runtime's tables and threads, Python's own objects.
 RESERVE_BYTES = 24 << 20
 RESERVE_SHARE = 0.01
+# Of a budget, that the logits of many tokens may take.
+LOGITS_SHARE = 1 / 64
 # Tokens of a step: so many that the weights are read once for most prompts.
 STEP_TOKENS = 1 << 14
 
@@ -25,12 +27,16 @@ _NOTHING = Budget(total_bytes=0, base_bytes=0, activation_bytes=0, kv_bytes=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """How a model runs under a budget. step_tokens go through each part of the model in rounds of round_tokens."""
+    """How a model runs under a budget.
+
+    step_tokens go through each part of the model in rounds of round_tokens. logit_rows: that a step may give.
+    """
 
     budget: Budget
     context: int
     round_tokens: int
     step_tokens: int
+    logit_rows: int
     placement: Placement
 
     @property
@@ -48,6 +54,7 @@ def plan_memory(
     context: int | None,
     batch_tokens: int | None,
     kv_format: str,
+    lock_policy: Policy = "balanced",
 ) -> MemoryPlan:
     """Divides the budget. base_bytes: of the process now, its tokenizer included. batch_tokens: of a round at most.
 
@@ -60,6 +67,7 @@ def plan_memory(
         context=context,
         batch_tokens=batch_tokens,
         kv_format=kv_format,
+        lock_policy=lock_policy,
     )
     return planner.plan(budget_bytes)
 
@@ -74,6 +82,7 @@ class MemoryPlanner:
     context: int | None
     batch_tokens: int | None
     kv_format: str
+    lock_policy: Policy = "balanced"
 
     def plan(self, budget_bytes: int) -> MemoryPlan:
         """Raises OutOfMemoryError, which states the least budget."""
@@ -88,6 +97,7 @@ class MemoryPlanner:
                 context=self._context(budget_bytes),
                 round_tokens=round_tokens,
                 step_tokens=self._step_tokens(budget_bytes, round_tokens),
+                logit_rows=self._logit_rows(budget_bytes),
                 placement=placement,
             )
         # What comes before the weights grows with the budget: the error tells of the least one that has room.
@@ -113,7 +123,13 @@ class MemoryPlanner:
         return total
 
     def _place(self, budget: Budget) -> Placement:
-        return place(weight_items(self.model), budget, threads=self.threads, top_k=top_k(self.model.graph))
+        return place(
+            weight_items(self.model),
+            budget,
+            threads=self.threads,
+            top_k=top_k(self.model.graph),
+            policy=self.lock_policy,
+        )
 
     def _context(self, budget_bytes: int) -> int:
         if self.context is not None:
@@ -130,15 +146,22 @@ class MemoryPlanner:
     def _step_tokens(self, budget_bytes: int, round_tokens: int) -> int:
         return min(self._context(budget_bytes), max(STEP_TOKENS, round_tokens))
 
+    def _logit_rows(self, budget_bytes: int) -> int:
+        return max(1, int(budget_bytes * LOGITS_SHARE) // self._logits_bytes())
+
+    def _logits_bytes(self) -> int:
+        return 4 * self.model.graph.nodes[self.model.graph.output_index].width
+
     def _budget(self, budget_bytes: int, round_tokens: int) -> Budget:
         graph = self.model.graph
         # What one segment of the plan hands on to the next, and the rotary tables.
         carried = graph.nodes[0].width + sum(rope.rotary_dim for rope in graph.ropes)
         carried_bytes = self._step_tokens(budget_bytes, round_tokens) * 4 * carried
+        logits_bytes = self._logit_rows(budget_bytes) * self._logits_bytes()
         return Budget(
             total_bytes=budget_bytes,
             base_bytes=self.base_bytes,
-            activation_bytes=activation_bytes(self.model, round_tokens) + carried_bytes,
+            activation_bytes=activation_bytes(self.model, round_tokens) + carried_bytes + logits_bytes,
             kv_bytes=kv_bytes(self._context(budget_bytes), page_bytes(graph, self.kv_format)),
             reserve_bytes=RESERVE_BYTES + int(budget_bytes * RESERVE_SHARE),
         )

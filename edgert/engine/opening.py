@@ -34,6 +34,7 @@ from edgert.engine.streaming import StreamMeter, stream_meter
 from edgert.errors import ConfigError, OutOfMemoryError, UsageError
 from edgert.loader import Model, finish_loading, open_model, start_loading
 from edgert.loader.views import check_bits
+from edgert.offload import Policy
 from edgert.offload.memory_budget import auto_budget
 from edgert.offload.sizes import parse_bytes, parse_rate
 from edgert.quant.layout import STRIP_ROWS
@@ -58,6 +59,7 @@ class LoadOptions:
     cache: bool = False
     ram: int | str | None = None
     disk_limit: int | str | None = None
+    lock_policy: Policy = "balanced"  # other ones are there to be measured
 
     def __post_init__(self) -> None:
         for name, value, high in (
@@ -140,7 +142,13 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
             context=options.context,
             batch_tokens=options.batch_tokens,
             kv_format=options.kv_format,
+            lock_policy=options.lock_policy,
         )
+        if keeps_weights and cached is None and not memory.placement.fits:
+            raise UsageError(
+                f"--cache: found a budget that {path} does not fit, expected all its weights in memory to keep them as "
+                "they lie there; make the cache without --ram first"
+            )
         start_loading(weights, store, threads=threads, set_stream=_stream(model, memory, options), is_budgeted=True)
     finish_loading(weights, store, progress)
     if keeps_weights and cached is None:
@@ -189,6 +197,7 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
         batch_tokens=runtime.batch_tokens,
         cache_prompts=options.cache_prompts,
         is_streamed=memory is not None and not memory.placement.fits,
+        logit_rows=memory.logit_rows if memory is not None else 0,
     )
     return OpenModel(
         model=model,
@@ -236,7 +245,9 @@ def _stream(model: Model, memory: MemoryPlan, options: LoadOptions) -> Callable[
             cuts=list(cuts.items()),
             lock_order=[places[index] for index in placement.lock_order],
             lookups=list(placement.lookups),
-            pool_bytes=placement.pool_bytes,
+            # Until keys and values need their share, it holds weights.
+            pool_bytes=placement.pool_bytes + (memory.kv_bytes if placement.pieces else 0),
+            lent_bytes=memory.kv_bytes if placement.pieces else 0,
             ring_bytes=placement.ring_bytes,
             experts=[list(node.weights) for node in mixtures],
             top_k=top_k(model.graph),

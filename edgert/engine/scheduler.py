@@ -12,6 +12,7 @@ class SequenceState:
 
     num_tokens are known (prompt and generated), num_computed of them have keys and values. last_step is the number of
     the last step that the sequence was in (-1: none). A stalled one has unread output enough and is left alone.
+    most_tokens: of a span (0: no limit).
     """
 
     key: int
@@ -19,6 +20,7 @@ class SequenceState:
     num_computed: int
     last_step: int
     is_stalled: bool = False
+    most_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def plan_step(states: Sequence[SequenceState], batch_tokens: int, *, driver: int
         wanted = state.num_tokens - state.num_computed
         # The first in line advances in any case.
         free = left if decodes else max(left - num_decodes_behind, 0 if spans else 1)
-        granted = min(wanted, free)
+        granted = min(wanted, free, state.most_tokens or free)
         if granted > 0:
             spans.append(PlannedSpan(state.key, state.num_computed, granted, granted == wanted))
             left -= granted

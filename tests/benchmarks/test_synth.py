@@ -34,6 +34,24 @@ def test_random_blocks_have_the_deviation_of_weights(kind: str) -> None:
     assert 0.9 < values.std() / WEIGHT_DEVIATION < (2 if kind == "mxfp4" else 1.1)
 
 
+@pytest.mark.parametrize("kind", ["q4_0_m", "q4_k_m", "p4"])
+def test_tokens_of_a_mixture_use_all_experts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    routed = {"num_hidden_layers": 4, "num_experts": 32, "num_experts_per_tok": 4, "hidden_size": 512}
+    monkeypatch.setitem(SHAPES, "routed", EXPERTS | routed)
+    path = tmp_path / ("model" if kind == "p4" else "model.gguf")
+    synth.write("routed", path, kind)
+    with edgert.load(path, threads=1, context=64) as llm:
+        llm.start_routing_trace()
+        llm.logits(list(range(10, 74)))
+        layers = llm.stop_routing_trace()
+    assert len(layers) == 4
+    for experts, *_ in layers:
+        # Of 64 x 4 choices none would be left out as a rule, and each come 8 times.
+        counts = np.bincount(np.asarray(experts).ravel(), minlength=32)
+        assert np.count_nonzero(counts) >= 26
+        assert counts.max() <= 32
+
+
 @pytest.mark.parametrize("kind", [name for name in formats.names() if name in synth.KINDS and name != "f32"])
 def test_repeated_strips_are_the_matrix(kind: str) -> None:
     rows, cols = 272, 256

@@ -8,8 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from core.moe_model import write_moe
 
 from edgert.cli.app import COMMANDS, make_command
+from edgert.cli.moe import record
+from edgert.llm import load
+from edgert.offload.expert_trace import save
 
 from .conftest import COMMAND
 
@@ -31,6 +35,11 @@ def examples() -> list[str]:
     return [line for line in lines if not any(part in line for part in NOT_RUN)]
 
 
+def record_routing(model: Path, trace: Path) -> None:
+    with load(model) as llm:
+        save(record(llm, "The cat sat on the mat. " * 20, 100), trace)
+
+
 def test_the_page_is_regenerated_without_a_difference(tmp_path: Path) -> None:
     made = tmp_path / "cli.md"
     subprocess.run([sys.executable, str(ROOT / "tools" / "make_cli_docs.py"), "--output", str(made)], check=True)
@@ -50,10 +59,14 @@ def test_the_page_has_every_command_and_option() -> None:
 @pytest.mark.parametrize("line", examples())
 def test_an_example_of_help_runs(line: str, tmp_path: Path) -> None:
     shutil.copy(GOLDEN / "llama.gguf", tmp_path / "tiny.gguf")
+    if line.startswith("edgert moe"):
+        write_moe(tmp_path / "moe")
+        record_routing(tmp_path / "moe", tmp_path / "routing.npz")
     (tmp_path / "notes.txt").write_text("The cat sat on the mat.\n")
     # The golden folder has no tokenizer: what talks gets the bundled model under the name of the example.
     program = f'edgert() {{ {shlex.join(COMMAND)} "$@"; }}'
     model = "tiny.gguf" if re.match(r"edgert (show|fit|bench|convert)", line) else str(MODEL)
+    model = "moe" if line.startswith("edgert moe") else model
     words = re.sub(r"\bmodel\.gguf\b", shlex.quote(model), line).replace("llama-3.2-1b ", "tiny.gguf ")
     if line.startswith("edgert bench"):
         words += " -p 16 -n 4"

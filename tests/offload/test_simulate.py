@@ -4,6 +4,7 @@ import io
 import struct
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,26 @@ def test_a_right_prediction_is_read_while_the_layer_before_computes() -> None:
     assert simulate(trace, policy="lru", predictor="lookahead", capacity_bytes=400, device=fast).stall_s == 0
     alone = simulate(trace, policy="lru", predictor="none", capacity_bytes=400, device=fast)
     assert alone.stall_s == pytest.approx(20 * 0.1)
+
+
+def test_a_wrong_prediction_stands_in_the_way_only_once_its_read_has_begun() -> None:
+    """One token of two layers; reads and layers take 1 s. The gate of layer 1 says 0, 1, 2, and its router 3.
+
+    0.5 s: layer 0 routes and waits for its expert, 1 s. 1.5 s: the disk turns to expert 0. 2.5 s: layer 1 routes, just
+    as the disk turns to expert 1, which nobody wants any more; expert 2 is cancelled, expert 3 read from 3.5 to 4.5 s.
+    """
+    trace = trace_of(np.array([[[0], [3]]]), 8)
+    gates = np.zeros((1, 2, 8), np.float16)
+    gates[0, 1, :3] = (9.0, 8.9, 8.8)
+    trace = replace(trace, gate_logits=gates)
+    device = Device(disk_bytes_per_s=100.0, layer_s=1.0)
+    options = {"prefetch_bytes": 300, "min_probability": 0.01}
+    run = simulate(
+        trace, policy="lru", predictor="cross_layer_gate", capacity_bytes=800, device=device, options=options
+    )
+    assert run.stall_s == pytest.approx(1.0 + 2.0)
+    assert run.read_bytes == 400
+    assert run.hit_rate == run.late_rate == 0
 
 
 def test_halves_and_parts() -> None:
