@@ -33,7 +33,7 @@ void init_errors(py::module_& m) {
     } catch (const std::out_of_range& e) {
       PyErr_SetString(core_error.ptr(), e.what());
     } catch (const ReadError& e) {
-      PyErr_SetString(PyExc_OSError, e.what());
+      if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_OSError, e.what());
     }
   });
 }

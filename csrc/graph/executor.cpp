@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/fp_env.h"
@@ -9,6 +10,9 @@
 
 namespace edgert {
 namespace {
+
+constexpr int kPatientTurns = 4000;
+constexpr std::chrono::microseconds kNap{50};
 
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
@@ -193,10 +197,15 @@ void Executor::open_work(std::size_t index) {
 // False: the run is over, and this thread is late.
 bool Executor::wait_complete(std::size_t begin, std::size_t end, std::uint32_t run) const {
   for (std::size_t i = begin; i < end; ++i) {
-    int spins = 0;
+    int spins = 0, turns = 0;
     for (Work::State state = works_[i].state(run); state != Work::State::complete; state = works_[i].state(run)) {
       if (state == Work::State::over) return false;
       spin_wait(spins);
+      // Another thread waits for the disk: this one leaves the processor to who reads and packs.
+      if (store_.stream() != nullptr && ++turns > kPatientTurns) {
+        store_.stream()->poll();
+        std::this_thread::sleep_for(kNap);
+      }
     }
   }
   return true;

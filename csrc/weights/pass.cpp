@@ -35,6 +35,16 @@ void Pass::stop() {
   changed_.notify_all();
 }
 
+void Pass::poll() {
+  if (std::this_thread::get_id() != caller_ || !should_stop_) return;
+  const std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
+  if (now - last_poll_ < kStopInterval) return;
+  last_poll_ = now;
+  if (!should_stop_()) return;
+  const std::unique_lock<std::mutex> held = lock();
+  stop();
+}
+
 void Pass::fail(const std::string& error, bool is_of_content) {
   if (error_.empty()) {
     error_ = error;

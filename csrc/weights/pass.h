@@ -48,6 +48,8 @@ class Pass {
   std::vector<WaitEvent> stop_trace();
 
   void stop();
+  // Without the lock: stops the pass if the thread that began it calls, and should_stop says so.
+  void poll();
   void fail(const std::string& error, bool is_of_content = false);
   // Something has changed: whoever waits looks again.
   void ring() {
@@ -85,6 +87,7 @@ class Pass {
   bool is_of_content_ = false;
   std::function<bool()> should_stop_;
   std::thread::id caller_;
+  std::chrono::steady_clock::time_point last_poll_;  // the caller's own
   bool is_tracing_ = false;
   std::vector<WaitEvent> waits_;
 };

@@ -83,6 +83,8 @@ class WeightStream {
   // From any thread: ends the reads of the pass that runs, and its waits.
   void stop();
   bool is_stopped() const { return pass_.is_stopped(); }
+  // Asks should_stop, if the caller's thread calls and it has not asked for a while.
+  void poll() { pass_.poll(); }
   // Null: there is no expert cache.
   ExpertStream* experts() { return experts_.get(); }
 
