@@ -59,8 +59,8 @@ class Placement:
     ring_bytes are kept, while a prompt is read those that fit into pool_bytes - prefill_ring_bytes: then the pieces of
     a layer stay until all tokens have used them. Experts share expert_cache_bytes.
 
-    locked_bytes, streamed_bytes_per_token: file bytes of the pieces that are kept, and of what every token reads; of
-    experts those that are missed where all are equally likely, the worst case for a cache. fits: nothing is read
+    locked_bytes, streamed_bytes_per_token: file bytes of the pieces that are kept, and of what every token reads, while
+    the context is short: the share of keys and values that they do not need yet holds pieces too. Of experts those that are missed where all are equally likely, the worst case for a cache. fits: nothing is read
     twice.
     """
 
@@ -144,7 +144,7 @@ def place(
     if room >= needs.all_dense:
         return _whole(parts, [*parts.fixed, *parts.matrices], room)
     if room >= needs.streaming:
-        return _streamed(parts, room, policy)
+        return _streamed(parts, room, budget.kv_bytes, policy)
     raise OutOfMemoryError(_too_small(budget, needs.least))
 
 
@@ -251,7 +251,7 @@ def _whole(parts: _Parts, resident: Sequence[WeightItem], room: int) -> Placemen
     )
 
 
-def _streamed(parts: _Parts, room: int, policy: Policy) -> Placement:
+def _streamed(parts: _Parts, room: int, lent_bytes: int, policy: Policy) -> Placement:
     """With pieces: the pool is smaller than all of them, or the matrices would have fitted as a whole."""
     pool_bytes = room - _resident_bytes(parts.fixed) - parts.expert_room_bytes - parts.scratch_bytes
     ring_bytes = min(parts.ring_bytes, pool_bytes)
@@ -268,7 +268,8 @@ def _streamed(parts: _Parts, room: int, policy: Policy) -> Placement:
     remaining = [index for index, piece in enumerate(parts.pieces) if piece.weight in streamed_names]
     new_index = {old: new for new, old in enumerate(remaining)}
     order = tuple(new_index[index] for index in order if index in new_index)
-    locked_bytes, left_bytes = 0, pool_bytes - ring_bytes
+    # What keys and values do not need yet holds pieces.
+    locked_bytes, left_bytes = 0, pool_bytes + lent_bytes - ring_bytes
     for index in order:
         left_bytes -= pieces[index].memory_bytes
         if left_bytes < 0:
