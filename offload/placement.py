@@ -60,8 +60,8 @@ class Placement:
     a layer stay until all tokens have used them. Experts share expert_cache_bytes.
 
     locked_bytes, streamed_bytes_per_token: file bytes of the pieces that are kept, and of what every token reads, while
-    the context is short: the share of keys and values that they do not need yet holds pieces too. Of experts those that are missed where all are equally likely, the worst case for a cache. fits: nothing is read
-    twice.
+    the context is short: the share of keys and values that they do not need yet holds pieces too. Of experts those that
+    are missed where all are equally likely, the worst case for a cache. fits: nothing is read twice.
     """
 
     resident: tuple[str, ...]
