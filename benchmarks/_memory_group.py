@@ -1,7 +1,9 @@
 """Commands whose memory is counted by the kernel, and may be limited by a control group (Linux, v1 or v2)."""
 
 import os
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -30,22 +32,39 @@ class Ended:
         return "killed" if self.exit_code == -9 else (self.err.strip().splitlines() or ["no message"])[-1]
 
 
+# A process is charged with the memory of the one that it was forked from: so a small one stands between.
+_COUNT = """
+import os, resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+os.write(int(sys.argv[1]), f"{code} {peak}".encode())
+"""
+
+
 def run(command: Sequence[str], *, enter: Callable[[], None] | None = None) -> Ended:
     """Runs the command; `enter` is called in the child before it becomes the command."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, preexec_fn=enter)
+    counted, told = os.pipe()
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, os.fdopen(counted) as count:
+        child = subprocess.Popen(
+            [sys.executable, "-c", _COUNT, str(told), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            preexec_fn=enter,
+            pass_fds=[told],
+            start_new_session=True,
+        )
+        os.close(told)
         try:
-            _, status, usage = os.wait4(child.pid, 0)
+            child.wait()
         except BaseException:
-            child.kill()
+            os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             raise
-        child.returncode = os.waitstatus_to_exitcode(status)
+        exit_code, peak_kib = (int(number) for number in (count.read() or f"{child.returncode} 0").split())
         out.seek(0)
         err.seek(0)
-        return Ended(
-            exit_code=child.returncode, out=out.read(), err=err.read(), peak_bytes=usage.ru_maxrss * 1024
-        )  # fmt: skip
+        return Ended(exit_code=exit_code, out=out.read(), err=err.read(), peak_bytes=peak_kib * 1024)
 
 
 class MemoryGroup:
