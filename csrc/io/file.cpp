@@ -109,12 +109,6 @@ int File::open_again(bool is_direct) const {
 #endif
 }
 
-void File::stop_reading_ahead() const {
-#ifdef POSIX_FADV_RANDOM
-  posix_fadvise(descriptor_, 0, 0, POSIX_FADV_RANDOM);
-#endif
-}
-
 void File::drop_cached(std::int64_t offset, std::int64_t length) const {
 #ifdef POSIX_FADV_DONTNEED
   posix_fadvise(descriptor_, offset, length, POSIX_FADV_DONTNEED);

@@ -318,8 +318,6 @@ void WeightStore::set_stream(const StreamPlan& plan, const ReaderOptions& option
 
 void WeightStore::start_loading(int num_threads, bool is_budgeted) {
   is_budgeted_ = is_budgeted;
-  if (is_budgeted)
-    for (const File& file : files_) file.stop_reading_ahead();
   arena_ = Memory(static_cast<std::size_t>(place()));
   reading_ = std::make_unique<Reading>();
   reading_->tasks = split_into_tasks();
@@ -368,6 +366,7 @@ void WeightStore::finish_loading(const std::function<void(std::int64_t, std::int
     weight.view.outlier_starts = reinterpret_cast<const std::uint32_t*>(arena_.data() + weight.outlier_starts_offset);
     weight.view.outliers = reinterpret_cast<const Outlier*>(arena_.data() + weight.outliers_offset);
   }
+  // Also what the system read ahead of what was asked for.
   if (is_budgeted_)
     for (const File& file : files_) file.drop_cached(0, 0);
   if (plan_ != nullptr) open_stream();
