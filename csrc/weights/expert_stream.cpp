@@ -293,16 +293,13 @@ bool ExpertStream::acquire(WeightId id, std::int32_t begin, std::int32_t end, St
     if (!is_there) return false;
   }
   const PieceMatrix& m = pieces_[piece].matrices[static_cast<std::size_t>(place.matrix)];
-  try {
-    if (!s.is_prepared() && s.prepare(pieces_[piece], static_cast<std::size_t>(place.matrix), begin, end)) {
-      const std::unique_lock<std::mutex> lock = pass_.lock();
-      if (s.raw_slot >= 0) free_raw_slots_.push_back(std::exchange(s.raw_slot, -1));
-      start_waiting();
-    }
-  } catch (const std::invalid_argument& error) {
+  bool is_last = false;
+  const auto prepare = [&] { is_last = s.prepare(pieces_[piece], static_cast<std::size_t>(place.matrix), begin, end); };
+  if (!s.is_prepared() && !pass_.attempt(prepare)) return false;
+  if (is_last) {
     const std::unique_lock<std::mutex> lock = pass_.lock();
-    pass_.fail(error.what(), true);
-    return false;
+    if (s.raw_slot >= 0) free_raw_slots_.push_back(std::exchange(s.raw_slot, -1));
+    start_waiting();
   }
   lease.end = end;
   lease.view = piece_view(m, *views_[static_cast<std::size_t>(id)], s.memory);

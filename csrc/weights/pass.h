@@ -51,6 +51,19 @@ class Pass {
   // Without the lock: stops the pass if the thread that began it calls, and should_stop says so.
   void poll();
   void fail(const std::string& error, bool is_of_content = false);
+  // Without the lock, on any thread: runs `work`, which throws std::invalid_argument where what was read is wrong.
+  // False: it did, and the pass has failed.
+  template <typename Work>
+  bool attempt(Work&& work) {
+    try {
+      work();
+      return true;
+    } catch (const std::invalid_argument& error) {
+      const std::unique_lock<std::mutex> held = lock();
+      fail(error.what(), true);
+      return false;
+    }
+  }
   // Something has changed: whoever waits looks again.
   void ring() {
     last_change_ = std::chrono::steady_clock::now();

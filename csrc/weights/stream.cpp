@@ -326,13 +326,9 @@ bool WeightStream::acquire(WeightId id, std::int32_t begin, std::int32_t end, St
 // A thread prepares the strips that it will read, before it reads them.
 bool WeightStream::prepare(std::int32_t index, std::int32_t begin, std::int32_t end) {
   State& s = state(index);
-  try {
-    if (!s.prepare(at(index), 0, begin, end) || !at(index).is_packed()) return true;
-  } catch (const std::invalid_argument& error) {
-    const std::unique_lock<std::mutex> lock = pass_.lock();
-    pass_.fail(error.what(), true);
-    return false;
-  }
+  bool is_last = false;
+  if (!pass_.attempt([&] { is_last = s.prepare(at(index), 0, begin, end); })) return false;
+  if (!is_last || !at(index).is_packed()) return true;
   const std::unique_lock<std::mutex> lock = pass_.lock();
   raw_ring_.give_back(std::exchange(s.raw_place, -1));
   advance();
@@ -384,7 +380,8 @@ bool WeightStream::look_up(WeightId id, std::int64_t row, std::size_t slot, Weig
   if (lookup.has_failed || is_stopped()) return false;
   lock.unlock();
   const PieceMatrix& m = piece.matrices[0];
-  if (piece.needs_preparing) prepare_strips(m, memory, raw, m.first_strip, m.first_strip + m.num_strips);
+  const auto prepare_all = [&] { prepare_strips(m, memory, raw, m.first_strip, m.first_strip + m.num_strips); };
+  if (piece.needs_preparing && !pass_.attempt(prepare_all)) return false;
   view = piece_view(m, *views_[static_cast<std::size_t>(id)], memory);
   return true;
 }

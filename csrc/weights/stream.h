@@ -99,7 +99,6 @@ class WeightStream {
   // Between passes: from now on reads, and waits of the thread that begins the passes, are kept.
   void start_trace();
   StreamTrace stop_trace();
-  Reader& reader() { return *reader_; }
 
  private:
   struct State : PieceState {

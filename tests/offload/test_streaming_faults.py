@@ -152,6 +152,21 @@ def test_numbers_that_become_wrong(models, references, tmp_path, kept) -> None:
     assert any(_try(runtime, references["dense", "q4_k"]) for _ in range(2))
 
 
+def test_a_row_whose_numbers_become_wrong(models, references, tmp_path) -> None:
+    """Rows are looked up on any thread: what is wrong with one ends the step, not the process."""
+    model, path = copied(models, "dense", "q4_k", tmp_path)
+    source = model.weights["model.embed_tokens.weight"]
+    runtime, _ = open_runtime(model, Plan(lookups=(source.name,)))
+    assert is_right(runtime, references["dense", "q4_k"])
+    part = next(part for part in source.entry.parts if part.name == "subscale")
+    right = path.read_bytes()[part.offset : part.offset + part.length]
+    overwrite(path, part.offset, b"\xff" * part.length)
+    with pytest.raises(_core.CoreError, match=f"{source.name}: found 255 in its subscale, expected 0 to 63"):
+        is_right(runtime, references["dense", "q4_k"])
+    overwrite(path, part.offset, right)
+    assert is_right(runtime, references["dense", "q4_k"])
+
+
 def test_experts_whose_numbers_become_wrong(tmp_path) -> None:
     from .streamed_models import MIXTURE, converted
 
