@@ -73,8 +73,11 @@ def simulate(
     device: Device,
     profile: ExpertTrace | None = None,
     options: Mapping[str, float] | None = None,
+    fills: bool = False,
 ) -> SimulatedRun:
     """profile: another text's trace, for hotset and table. options: those of `_core.ExpertCache` by name.
+
+    fills: as the runtime does, an idle disk reads experts into memory that is free.
 
     Raises UsageError for an unknown policy or predictor, one that lacks a profile, or a capacity below the minimum.
     """
@@ -98,6 +101,7 @@ def simulate(
             disk_bytes_per_s=device.disk_bytes_per_s,
             layer_s=device.layer_s,
             token_s=device.token_s,
+            fills=fills,
         )
     except _core.CoreError as error:
         raise UsageError(str(error)) from None

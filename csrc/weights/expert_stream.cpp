@@ -68,7 +68,8 @@ ExpertStream::ExpertStream(const std::vector<const WeightRequest*>& requests,
   options.top_k = plan.top_k;
   options.expert_bytes.assign(pieces_.size(), slot_bytes_);
   options.capacity_bytes = num_slots * slot_bytes_;
-  options.prefetch_bytes = std::min(plan.top_k * slot_bytes_, std::max(slot_bytes_, kPrefetchBytes));
+  if (plan.predictor != "none")
+    options.prefetch_bytes = std::min(plan.top_k * slot_bytes_, std::max(slot_bytes_, kPrefetchBytes));
   options.over_fetch = 2 * plan.top_k;
   cache_ = std::make_unique<ExpertCache>(options, make_policy(plan.policy, {.shape = options.shape}),
                                          make_predictor(plan.predictor, {.shape = options.shape, .top_k = plan.top_k}));
@@ -151,6 +152,9 @@ bool ExpertStream::next_group(std::vector<std::int32_t>& experts) {
     drain();
     admit();
   }
+  // Not where experts are packed: nobody packs what was not asked for, and it would hold its raw slot.
+  if (group_.empty() && !pass_.is_stopped() && num_reading_ == 0 && num_raw_slots_ == 0)
+    apply(cache_->fill(layer_), ReadPriority::predicted);
   experts = group_;
   return !group_.empty() && !pass_.is_stopped();
 }
