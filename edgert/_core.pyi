@@ -89,9 +89,9 @@ class WeightStore:
         """
         What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index into cuts, piece), the first is kept first. lookups: names of which rows are read when they are asked for. lent_bytes: of pool_bytes, what keys and values take as they grow. experts: of each layer gate, up, down of expert 0, of expert 1, ...; they share expert_bytes. faults: of the disk, for tests.
         """
-    def start_loading(self, threads: int, is_budgeted: bool = False) -> None:
+    def start_loading(self, threads: int, is_budgeted: bool = False, *, depth: int = 8, chunk_bytes: int = 1048576, method: str = 'auto', faults: Faults | None = None) -> None:
         """
-        Begins to read every weight that is not streamed, on threads of its own. is_budgeted: leaves nothing in the page cache.
+        Begins to read every weight that is not streamed, on threads of its own. is_budgeted: past the page cache, as the options say.
         """
     def stream_counters(self) -> dict[str, typing.Any]:
         """

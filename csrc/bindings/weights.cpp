@@ -53,6 +53,16 @@ py::array part(const std::shared_ptr<WeightStore>& store, const std::string& nam
   return bytes;
 }
 
+ReaderOptions reader_options(const std::string& method, std::int32_t depth, std::int64_t chunk_bytes,
+                             std::int64_t limit_bytes_per_s, const std::optional<Faults>& faults) {
+  ReaderOptions options{.method = read_method_of(method),
+                        .depth = depth,
+                        .chunk_bytes = chunk_bytes,
+                        .limit_bytes_per_s = limit_bytes_per_s};
+  if (faults) options.wrap = with_faults(*faults);
+  return options;
+}
+
 // See StreamPlan; weights by name. Depth, chunk and limit: ReaderOptions.
 void set_stream(WeightStore& store, const std::vector<std::pair<std::string, std::vector<std::int32_t>>>& cuts,
                 const std::vector<std::pair<std::int32_t, std::int32_t>>& lock_order,
@@ -75,12 +85,14 @@ void set_stream(WeightStore& store, const std::vector<std::pair<std::string, std
     plan.experts.layers.emplace_back();
     for (const std::string& name : layer) plan.experts.layers.back().push_back(store.find(name));
   }
-  ReaderOptions options{.method = read_method_of(method),
-                        .depth = depth,
-                        .chunk_bytes = chunk_bytes,
-                        .limit_bytes_per_s = limit_bytes_per_s};
-  if (faults) options.wrap = with_faults(*faults);
-  store.set_stream(plan, options);
+  store.set_stream(plan, reader_options(method, depth, chunk_bytes, limit_bytes_per_s, faults));
+}
+
+void start_loading(WeightStore& store, int threads, bool is_budgeted, std::int32_t depth, std::int64_t chunk_bytes,
+                   const std::string& method, const std::optional<Faults>& faults) {
+  std::optional<ReaderOptions> direct;
+  if (is_budgeted) direct = reader_options(method, depth, chunk_bytes, 0, faults);
+  store.start_loading(threads, direct);
 }
 
 }  // namespace
@@ -143,11 +155,11 @@ void init_weights(py::module_& m) {
            "lent_bytes: of pool_bytes, what keys and values take as they grow. experts: of each layer gate, up, down "
            "of expert 0, of expert 1, ...; they share expert_bytes. faults: of the disk, for "
            "tests.")
-      .def(
-          "start_loading", &WeightStore::start_loading, py::arg("threads"), py::arg("is_budgeted") = false,
-          py::call_guard<py::gil_scoped_release>(),
-          "Begins to read every weight that is not streamed, on threads of its own. is_budgeted: leaves nothing in the "
-          "page cache.")
+      .def("start_loading", &start_loading, py::arg("threads"), py::arg("is_budgeted") = false, py::kw_only(),
+           py::arg("depth") = 8, py::arg("chunk_bytes") = 1 << 20, py::arg("method") = "auto",
+           py::arg("faults") = py::none(), py::call_guard<py::gil_scoped_release>(),
+           "Begins to read every weight that is not streamed, on threads of its own. is_budgeted: past the page cache, "
+           "as the options say.")
       .def("finish_loading", &WeightStore::finish_loading, py::arg("progress") = nullptr,
            py::call_guard<py::gil_scoped_release>(), "Waits until all are read; progress(done_bytes, total_bytes).")
       .def("load", &WeightStore::load, py::arg("threads"), py::arg("progress") = nullptr,

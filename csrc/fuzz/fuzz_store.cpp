@@ -7,6 +7,7 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -130,7 +131,10 @@ int load_one_store(const std::string& path, Requests& requests) {
     }
   }
   try {
-    store.load(2, nullptr);
+    std::optional<ReaderOptions> direct;
+    if (requests.happens(50)) direct = ReaderOptions{.depth = 4, .chunk_bytes = 4096 * (1 + requests.below(64))};
+    store.start_loading(2, direct);
+    store.finish_loading(nullptr);
   } catch (const std::invalid_argument&) {  // outliers are looked at when they are read
     return taken;
   }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -106,6 +107,24 @@ int File::open_again(bool is_direct) const {
 #else
   errno = ENOTSUP;
   throw_errno(path_);
+#endif
+}
+
+void File::read_ahead(std::int64_t offset, std::int64_t length) const {
+#ifdef POSIX_FADV_WILLNEED
+  const std::int64_t end = offset + length;
+#ifdef RWF_NOWAIT
+  // A range whose last byte is in the page cache is there as a whole, most likely; looking at every page takes longer.
+  char byte = 0;
+  const iovec last{&byte, 1};
+  if (length > 0 && preadv2(descriptor_, &last, 1, end - 1, RWF_NOWAIT) == 1) return;
+#endif
+  // Of one call Linux reads no more than a device's own read-ahead, which is 128 KiB where nobody set it.
+  constexpr std::int64_t kMost = std::int64_t{128} << 10;
+  for (; offset < end; offset += kMost)
+    posix_fadvise(descriptor_, offset, std::min(kMost, end - offset), POSIX_FADV_WILLNEED);
+#else
+  static_cast<void>(offset), static_cast<void>(length);
 #endif
 }
 

@@ -21,6 +21,8 @@ class File {
   void check_range(std::int64_t offset, std::int64_t length) const;
   // Fills `out` with the range. Throws as check_range, and std::system_error on a failed or short read.
   void read(std::int64_t offset, std::int64_t length, void* out) const;
+  // The system may read this range into its page cache; does not wait for the disk.
+  void read_ahead(std::int64_t offset, std::int64_t length) const;
   // The system need not keep these bytes in its page cache. A length of 0: all from there on.
   void drop_cached(std::int64_t offset, std::int64_t length) const;
   // A second descriptor of the file that is open here, whatever has its name by now; the caller closes it. If

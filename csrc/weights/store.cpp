@@ -1,18 +1,9 @@
 #include "weights/store.h"
 
-#include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <cstring>
-#include <exception>
-#include <mutex>
-#include <numeric>
 #include <stdexcept>
 #include <string_view>
-#include <thread>
 
-#include "base/float16.h"
 #include "weights/piece.h"
 
 namespace edgert {
@@ -20,42 +11,14 @@ namespace {
 
 constexpr std::int64_t kMaxDimension = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 48;  // far above any file; products of bytes cannot overflow
-constexpr std::int64_t kTaskBytes = std::int64_t{4} << 20;
 constexpr std::int64_t kPartAlignment = 64;
-constexpr std::int32_t kMaxScaleExponent = 5;       // a p7 at 2 bits
-constexpr std::int32_t kRows = -1, kOutliers = -2;  // in place of a part
+constexpr std::int32_t kMaxScaleExponent = 5;  // a p7 at 2 bits
 constexpr std::chrono::milliseconds kProgressInterval{50};
-
-template <class Number>
-Number number_at(const std::uint8_t* p, std::int64_t index) {
-  Number number;
-  std::memcpy(&number, p + index * static_cast<std::int64_t>(sizeof(Number)), sizeof(Number));
-  return number;
-}
 
 }  // namespace
 
-// A range of one weight that a thread reads alone: bytes of a part, rows, or all its outliers.
-struct WeightStore::ReadTask {
-  WeightId weight;
-  std::int32_t part;  // or kRows, kOutliers
-  std::int64_t begin, count;
-  std::int64_t num_bytes;
-};
-
-struct WeightStore::Reading {
-  std::vector<ReadTask> tasks;
-  std::atomic<std::size_t> next{0};
-  std::atomic<std::int64_t> done_bytes{0};
-  std::mutex mutex;
-  std::condition_variable changed;
-  int num_running = 0;       // guarded by mutex
-  std::exception_ptr error;  // guarded by mutex
-  std::vector<std::thread> threads;
-};
-
 WeightStore::WeightStore() = default;
-WeightStore::~WeightStore() { stop_reading(); }
+WeightStore::~WeightStore() { stop_loading(); }
 
 std::int32_t WeightStore::add_file(const std::string& path) {
   files_.emplace_back(path);
@@ -64,7 +27,7 @@ std::int32_t WeightStore::add_file(const std::string& path) {
 
 WeightId WeightStore::add(const WeightRequest& request) {
   const auto fail = [&](const std::string& what) { throw std::invalid_argument(request.name + ": " + what); };
-  if (reading_ != nullptr) fail("added while weights are read, expected before");
+  if (loading_ != nullptr) fail("added while weights are read, expected before");
   if (ids_.count(request.name) != 0) fail("found twice, expected once");
   if (request.rows < 1 || request.rows >= kMaxDimension || request.cols < 0 || request.cols >= kMaxDimension)
     fail("found shape " + std::to_string(request.rows) + " x " + std::to_string(request.cols) +
@@ -153,144 +116,16 @@ std::int64_t WeightStore::place() {
       const std::int64_t num_bytes =
           is_vector ? round_up(r.rows, kStripRows) * 4 : part_bytes(r.format, p, r.rows, r.cols);
       if (weight.is_streamed && strip_part_bytes(r, p) > 0) continue;
-      weight.arena_offsets[static_cast<std::size_t>(p)] = end;
+      weight.places.parts[static_cast<std::size_t>(p)] = end;
       end += round_up(num_bytes, kPartAlignment);
     }
     if (r.outliers.empty()) continue;
-    weight.outlier_starts_offset = end;
+    weight.places.outlier_starts = end;
     end += round_up(4 * (std::int64_t{weight.view.strips} + 1), kPartAlignment);
-    weight.outliers_offset = end;
+    weight.places.outliers = end;
     end += round_up(r.outliers[1].length / 2 * static_cast<std::int64_t>(sizeof(Outlier)), kPartAlignment);
   }
   return end + kPartAlignment;
-}
-
-std::vector<WeightStore::ReadTask> WeightStore::split_into_tasks() const {
-  std::vector<ReadTask> tasks;
-  for (std::size_t i = 0; i < weights_.size(); ++i) {
-    const WeightRequest& r = weights_[i].request;
-    const auto id = static_cast<WeightId>(i);
-    if (!r.outliers.empty()) {
-      std::int64_t num_bytes = 0;
-      for (const PartAddress& address : r.outliers) num_bytes += address.length;
-      tasks.push_back({id, kOutliers, 0, 1, num_bytes});
-    }
-    if (r.is_direct()) {
-      for (std::size_t p = 0; p < r.parts.size(); ++p) {
-        if (weights_[i].is_streamed && strip_part_bytes(r, static_cast<int>(p)) > 0) continue;
-        for (std::int64_t begin = 0; begin < r.parts[p].length; begin += kTaskBytes) {
-          const std::int64_t count = std::min(kTaskBytes, r.parts[p].length - begin);
-          tasks.push_back({id, static_cast<std::int32_t>(p), begin, count, count});
-        }
-      }
-      continue;
-    }
-    if (weights_[i].is_streamed) continue;
-    const std::int64_t row_bytes = file_row_bytes(r), unit = row_unit(r);
-    const std::int64_t rows =
-        r.is_vector() ? r.rows : std::max<std::int64_t>(1, kTaskBytes / (row_bytes * unit)) * unit;
-    for (std::int64_t begin = 0; begin < r.rows; begin += rows) {
-      const std::int64_t count = std::min(rows, r.rows - begin);
-      tasks.push_back({id, kRows, begin, count, count * row_bytes});
-    }
-  }
-  return tasks;
-}
-
-void WeightStore::read_rows(const Weight& weight, std::int64_t first_row, std::int64_t num_rows,
-                            std::vector<std::uint8_t>& scratch) {
-  const WeightRequest& r = weight.request;
-  const std::int64_t row_bytes = file_row_bytes(r);
-  scratch.resize(static_cast<std::size_t>(num_rows * row_bytes));
-  read(r.parts[0], first_row * row_bytes, num_rows * row_bytes, scratch.data());
-  std::uint8_t* out[kMaxParts];
-  for (int p = 0; p < kMaxParts; ++p) out[p] = arena_.data() + weight.arena_offsets[static_cast<std::size_t>(p)];
-  place_rows(r, scratch.data(), first_row, num_rows, out);
-}
-
-void WeightStore::read(const PartAddress& address, std::int64_t begin, std::int64_t count, std::uint8_t* out) const {
-  const File& file = files_[static_cast<std::size_t>(address.file)];
-  file.read(address.offset + begin, count, out);
-  if (is_budgeted_) file.drop_cached(address.offset + begin, count);
-}
-
-// Kernels take an input's column without a check: every number is looked at here. In memory the rows of a strip take
-// turns.
-void WeightStore::read_outliers(const Weight& weight, std::vector<std::uint8_t>& scratch) {
-  const WeightRequest& r = weight.request;
-  const auto fail = [&](std::int64_t row, const std::string& what) {
-    throw std::invalid_argument(r.name + ": outliers of row " + std::to_string(row) + ": " + what);
-  };
-  const std::int64_t starts_bytes = r.outliers[0].length, count = r.outliers[1].length / 2;
-  scratch.resize(static_cast<std::size_t>(starts_bytes + 4 * count));
-  const std::uint8_t *columns = scratch.data() + starts_bytes, *values = columns + 2 * count;
-  std::int64_t end = 0;
-  for (const PartAddress& address : r.outliers) {
-    read(address, 0, address.length, scratch.data() + end);
-    end += address.length;
-  }
-  const auto start_of = [&](std::int64_t row) { return number_at<std::uint32_t>(scratch.data(), row); };
-  if (start_of(0) != 0) fail(0, "found the start " + std::to_string(start_of(0)) + ", expected 0");
-  if (start_of(r.rows) != count)
-    fail(r.rows - 1, "found the end " + std::to_string(start_of(r.rows)) + ", expected " + std::to_string(count));
-  for (std::int64_t row = 0; row < r.rows; ++row) {
-    const std::int64_t first = start_of(row), last = start_of(row + 1);
-    if (last < first || last > count)
-      fail(row, "found the start " + std::to_string(first) + " and the end " + std::to_string(last) +
-                    ", expected ascending ones up to " + std::to_string(count));
-    for (std::int64_t i = first; i < last; ++i) {
-      const std::int64_t column = number_at<std::uint16_t>(columns, i);
-      if (column >= r.cols)
-        fail(row, "found column " + std::to_string(column) + ", expected below " + std::to_string(r.cols));
-      if (i > first && column <= number_at<std::uint16_t>(columns, i - 1))
-        fail(row, "found column " + std::to_string(column) + ", expected ascending ones");
-      if ((number_at<std::uint16_t>(values, i) & 0x7C00) == 0x7C00)
-        fail(row, "found a value that is infinite or no number in column " + std::to_string(column) +
-                      ", expected a finite one");
-    }
-  }
-  auto* strip_starts = reinterpret_cast<std::uint32_t*>(arena_.data() + weight.outlier_starts_offset);
-  auto* outliers = reinterpret_cast<Outlier*>(arena_.data() + weight.outliers_offset);
-  std::uint32_t num_done = 0;
-  for (std::int64_t first_row = 0; first_row < r.rows; first_row += kStripRows) {
-    const std::int64_t last_row = std::min(first_row + kStripRows, r.rows);
-    *strip_starts++ = num_done;
-    for (std::int64_t turn = 0; num_done < start_of(last_row); ++turn)
-      for (std::int64_t row = first_row; row < last_row; ++row) {
-        const std::int64_t i = start_of(row) + turn;
-        if (i < start_of(row + 1))
-          outliers[num_done++] = {float_from_f16(number_at<std::uint16_t>(values, i)),
-                                  number_at<std::uint16_t>(columns, i), static_cast<std::uint16_t>(row - first_row)};
-      }
-  }
-  *strip_starts = num_done;
-}
-
-void WeightStore::run_task(const ReadTask& task, std::vector<std::uint8_t>& scratch) {
-  const Weight& weight = weights_[static_cast<std::size_t>(task.weight)];
-  if (task.part == kRows) return read_rows(weight, task.begin, task.count, scratch);
-  if (task.part == kOutliers) return read_outliers(weight, scratch);
-  const PartAddress& address = weight.request.parts[static_cast<std::size_t>(task.part)];
-  std::uint8_t* out = arena_.data() + weight.arena_offsets[static_cast<std::size_t>(task.part)];
-  read(address, task.begin, task.count, out + task.begin);
-  finish_part(weight.request, task.part, out + task.begin, task.count);
-}
-
-void WeightStore::read_tasks(Reading& reading) {
-  std::vector<std::uint8_t> scratch;
-  try {
-    for (std::size_t i = reading.next.fetch_add(1); i < reading.tasks.size(); i = reading.next.fetch_add(1)) {
-      run_task(reading.tasks[i], scratch);
-      reading.done_bytes.fetch_add(reading.tasks[i].num_bytes);
-    }
-  } catch (...) {
-    reading.next.store(reading.tasks.size());
-    const std::lock_guard<std::mutex> lock(reading.mutex);
-    reading.error = std::current_exception();
-  }
-  const std::lock_guard<std::mutex> lock(reading.mutex);
-  --reading.num_running;
-  reading.changed.notify_all();
 }
 
 void WeightStore::set_stream(const StreamPlan& plan, const ReaderOptions& options) {
@@ -316,57 +151,40 @@ void WeightStore::set_stream(const StreamPlan& plan, const ReaderOptions& option
   reader_options_ = options;
 }
 
-void WeightStore::start_loading(int num_threads, bool is_budgeted) {
-  is_budgeted_ = is_budgeted;
+void WeightStore::start_loading(int num_threads, const std::optional<ReaderOptions>& direct) {
+  is_budgeted_ = direct.has_value();
   arena_ = Memory(static_cast<std::size_t>(place()));
-  reading_ = std::make_unique<Reading>();
-  reading_->tasks = split_into_tasks();
+  std::vector<LoadItem> items;
+  for (const Weight& weight : weights_) items.push_back({&weight.request, &weight.places, weight.is_streamed});
   try {
-    for (int i = 0; i < num_threads; ++i) {
-      {
-        const std::lock_guard<std::mutex> lock(reading_->mutex);
-        ++reading_->num_running;
-      }
-      reading_->threads.emplace_back([this] { read_tasks(*reading_); });
-    }
+    loading_ = std::make_unique<Loading>(files_, std::move(items), arena_.data(), num_threads, direct);
   } catch (...) {
-    stop_reading();
+    stop_loading();
     throw;
   }
 }
 
 void WeightStore::finish_loading(const std::function<void(std::int64_t, std::int64_t)>& progress) {
-  if (reading_ == nullptr) throw std::logic_error("weights: found no reading to finish, expected start_loading before");
-  Reading& reading = *reading_;
-  std::int64_t total = 0;
-  for (const ReadTask& task : reading.tasks) total += task.num_bytes;
+  if (loading_ == nullptr) throw std::logic_error("weights: found no reading to finish, expected start_loading before");
   try {
-    std::unique_lock<std::mutex> lock(reading.mutex);
-    while (!reading.changed.wait_for(lock, kProgressInterval, [&] { return reading.num_running == 0; })) {
-      if (!progress) continue;
-      lock.unlock();
-      progress(reading.done_bytes.load(), total);
-      lock.lock();
-    }
-    lock.unlock();
-    if (reading.error) std::rethrow_exception(reading.error);
-    if (progress) progress(total, total);
+    while (!loading_->wait_for(kProgressInterval))
+      if (progress) progress(loading_->done_bytes(), loading_->total_bytes());
+    loading_->rethrow();
+    if (progress) progress(loading_->total_bytes(), loading_->total_bytes());
   } catch (...) {
-    stop_reading();
+    stop_loading();
     throw;
   }
-  for (std::thread& thread : reading.threads) thread.join();
-  reading_.reset();
+  loading_.reset();
   for (Weight& weight : weights_) {
-    for (int p = 0; p < kMaxParts; ++p)
-      if (!weight.is_streamed || weight.arena_offsets[static_cast<std::size_t>(p)] > 0)
-        weight.view.parts[static_cast<std::size_t>(p)] =
-            arena_.data() + weight.arena_offsets[static_cast<std::size_t>(p)];
+    for (std::size_t p = 0; p < kMaxParts; ++p)
+      if (!weight.is_streamed || weight.places.parts[p] > 0)
+        weight.view.parts[p] = arena_.data() + weight.places.parts[p];
     if (weight.request.outliers.empty()) continue;
-    weight.view.outlier_starts = reinterpret_cast<const std::uint32_t*>(arena_.data() + weight.outlier_starts_offset);
-    weight.view.outliers = reinterpret_cast<const Outlier*>(arena_.data() + weight.outliers_offset);
+    weight.view.outlier_starts = reinterpret_cast<const std::uint32_t*>(arena_.data() + weight.places.outlier_starts);
+    weight.view.outliers = reinterpret_cast<const Outlier*>(arena_.data() + weight.places.outliers);
   }
-  // Also what the system read ahead of what was asked for.
+  // What was read of the files before: their headers.
   if (is_budgeted_)
     for (const File& file : files_) file.drop_cached(0, 0);
   if (plan_ != nullptr) open_stream();
@@ -383,11 +201,8 @@ void WeightStore::open_stream() {
   plan_.reset();
 }
 
-void WeightStore::stop_reading() {
-  if (reading_ == nullptr) return;
-  reading_->next.store(reading_->tasks.size());
-  for (std::thread& thread : reading_->threads) thread.join();
-  reading_.reset();
+void WeightStore::stop_loading() {
+  loading_.reset();
   arena_ = Memory();
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/memory.h"
 #include "base/threads.h"
 #include "io/file.h"
+#include "weights/loading.h"
 #include "weights/request.h"
 #include "weights/stream.h"
 
@@ -30,13 +32,13 @@ class WeightStore {
   // What of the weights shall not be resident, and how it is read. Throws std::invalid_argument.
   // REQUIRES: every weight has been added, and nothing has been read.
   void set_stream(const StreamPlan& plan, const ReaderOptions& options);
-  // Begins to read every weight that is not streamed into one arena, in the order in which they were added, on threads
-  // of its own: the caller goes on. Nothing can be added any more. is_budgeted: what was read does not stay in the page
-  // cache. Throws std::bad_alloc, or std::system_error without a thread.
-  void start_loading(int num_threads, bool is_budgeted = false);
+  // Begins to read every weight that is not streamed into one arena, in the order of the files, on threads
+  // of its own: the caller goes on. Nothing can be added any more. direct: what is read does not come into the page
+  // cache, but past it as these options say. Throws std::bad_alloc, or std::system_error without a thread.
+  void start_loading(int num_threads, const std::optional<ReaderOptions>& direct = std::nullopt);
   // Waits for it, then sets up what is streamed; progress(done, total) in bytes, from this thread, now and then and at
-  // the end. Throws what File::read throws, what progress throws, and std::invalid_argument for outliers that are
-  // wrong; the store then holds no weight.
+  // the end. Throws ReadError, what File::read throws, what progress throws, and std::invalid_argument for contents
+  // that are wrong; the store then holds no weight.
   void finish_loading(const std::function<void(std::int64_t, std::int64_t)>& progress);
   // Both at once.
   void load(int num_threads, const std::function<void(std::int64_t, std::int64_t)>& progress) {
@@ -63,31 +65,19 @@ class WeightStore {
     WeightRequest request;
     WeightView view;
     bool is_streamed = false;
-    std::array<std::int64_t, kMaxParts> arena_offsets{};
-    std::int64_t outlier_starts_offset = 0, outliers_offset = 0;  // in the arena
+    ArenaPlaces places;
   };
-  struct ReadTask;
-
-  // What the reading threads share.
-  struct Reading;
 
   std::int64_t place();
-  std::vector<ReadTask> split_into_tasks() const;
-  void read_tasks(Reading& reading);
-  void stop_reading();
-  void read_rows(const Weight& weight, std::int64_t first_row, std::int64_t num_rows,
-                 std::vector<std::uint8_t>& scratch);
-  void read_outliers(const Weight& weight, std::vector<std::uint8_t>& scratch);
-  void read(const PartAddress& address, std::int64_t begin, std::int64_t count, std::uint8_t* out) const;
+  void stop_loading();
   void open_stream();
-  void run_task(const ReadTask& task, std::vector<std::uint8_t>& scratch);
 
   std::vector<File> files_;
   std::vector<Weight> weights_;
   std::unordered_map<std::string, WeightId> ids_;
   Memory arena_;
   bool is_budgeted_ = false;
-  std::unique_ptr<Reading> reading_;  // from start_loading to finish_loading
+  std::unique_ptr<Loading> loading_;  // from start_loading to finish_loading
   std::unique_ptr<StreamPlan> plan_;
   ReaderOptions reader_options_;
   std::unique_ptr<WeightStream> stream_;

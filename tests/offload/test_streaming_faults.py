@@ -58,7 +58,8 @@ def is_right(runtime: _core.Runtime, reference: Reference) -> bool:
 def test_short_and_reversed_reads(models, references, kind, name) -> None:
     rng = draw_rng()
     model = getattr(models, kind)(name)
-    for num_short, short_bytes in ((3, 1), (3, 511), (8, 4096), (20, 60_000), (5, 1 << 30)):
+    # All may fall on one read, which is given up after eight tries.
+    for num_short, short_bytes in ((3, 1), (3, 511), (7, 4096), (7, 60_000), (5, 1 << 30)):
         faults = _core.Faults(num_short=num_short, short_bytes=short_bytes, is_reversed=bool(rng.random() < 0.5))
         runtime, _ = open_runtime(model, small_plan(model), faults=faults)
         play(runtime, references[kind, name], rng)
