@@ -19,8 +19,11 @@ std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 // Steps of several rounds where the stream can serve them.
 Plan make_plan(const Graph& graph, const WeightStore& store, const KernelTable& kernels, std::int32_t round_rows,
                std::int32_t max_rows, int num_threads) {
-  Plan plan = compile(graph, store, kernels, std::min(round_rows, max_rows), max_rows);
   WeightStream* stream = store.stream();
+  // Codes that are carried lie in tiles, so a round is some of them.
+  if (stream != nullptr && stream->experts() != nullptr && round_rows < max_rows)
+    round_rows = std::max(kTileVectors, round_rows / kTileVectors * kTileVectors);
+  Plan plan = compile(graph, store, kernels, std::min(round_rows, max_rows), max_rows);
   if (stream == nullptr) return plan;
   stream->set_uses(weight_uses(plan, graph), static_cast<std::size_t>(num_threads));
   if (round_rows >= max_rows || stream->can_share_rounds()) return plan;
@@ -130,11 +133,10 @@ void Executor::run(int first_segment, int last_segment, float* logits) {
       // Without rows nothing is sorted: no expert is asked for.
       if (plan_.steps[i].kind != StepKind::moe_sort || num_rows(plan_.steps[i].rows) == 0) continue;
       run_steps(first, i + 1);
-      run_experts(*experts, i);
-      first = i + 4;  // combine
+      first = run_experts(*experts, i);
     }
   }
-  run_steps(first, last);
+  if (first < last) run_steps(first, last);
   if (is_profiled_) ++profile_.num_runs;
 }
 
@@ -242,8 +244,7 @@ void Executor::run_thread(int thread) {
 float* Executor::row(std::int32_t buffer, std::int32_t r) const {
   if (buffer == kLogits) return logits_ + std::int64_t{r} * logits_stride_;
   const Buffer& b = plan_.buffers[at(buffer)];
-  const std::int64_t index = b.is_carried ? rows_.first_row + r : r;
-  return arena_.as<float>(static_cast<std::size_t>(b.offset)) + index * b.stride;
+  return arena_.as<float>(static_cast<std::size_t>(b.offset)) + row_of(b, r) * b.stride;
 }
 
 std::int64_t Executor::stride(std::int32_t buffer) const {
@@ -257,6 +258,7 @@ void Executor::clear_pad(std::int32_t buffer, std::int32_t r, std::int32_t width
 }
 
 std::int32_t Executor::num_tokens(const Buffer& b) const {
+  if (b.is_carried) return rows_.num_pass_tokens;
   const bool is_of_logits = b.rows == Rows::logits || b.rows == Rows::logit_experts;
   return is_of_logits ? rows_.num_logits : rows_.num_tokens;
 }
@@ -264,19 +266,19 @@ std::int32_t Executor::num_tokens(const Buffer& b) const {
 std::int8_t* Executor::codes(std::int32_t buffer, std::int32_t r) const {
   const Buffer& b = plan_.buffers[at(buffer)];
   return arena_.as<std::int8_t>(static_cast<std::size_t>(b.offset)) +
-         codes_offset(r, tile_vectors(num_tokens(b)), b.stride);
+         codes_offset(row_of(b, r), tile_vectors(num_tokens(b)), b.stride);
 }
 
 float* Executor::scales(std::int32_t buffer, std::int32_t r) const {
   const Buffer& b = plan_.buffers[at(buffer)];
   return arena_.as<float>(static_cast<std::size_t>(b.offset + b.scales_offset)) +
-         std::int64_t{r} * (b.stride / b.scale_columns);
+         row_of(b, r) * (b.stride / b.scale_columns);
 }
 
 GroupSums* Executor::sums(std::int32_t buffer, std::int32_t r) const {
   const Buffer& b = plan_.buffers[at(buffer)];
   return arena_.as<GroupSums>(static_cast<std::size_t>(b.offset + b.sums_offset)) +
-         std::int64_t{r} * (b.stride / kGroupColumns);
+         row_of(b, r) * (b.stride / kGroupColumns);
 }
 
 void Executor::quantize_row(std::int32_t from, std::int32_t to, std::int32_t r) const {

@@ -2,6 +2,8 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "base/memory.h"
@@ -23,10 +25,12 @@ struct SpanRows {
   std::int32_t first_row = 0, num_rows = 0, base = 0;
 };
 
-// The rows of one round of a step; sized once for round_rows.
+// The rows of one round of a step; sized once for round_rows. Where a segment runs once for all rounds of a pass, only
+// the first two lines count.
 struct StepRows {
   std::int32_t num_tokens = 0, num_logits = 0, num_spans = 0;
   std::int32_t first_row = 0;                   // of the step's tokens
+  std::int32_t num_pass_tokens = 0;             // of all rounds that go through a segment before the next one
   std::vector<std::int32_t> tokens, positions;  // [round_rows]
   std::vector<std::int32_t> logit_rows;         // rows whose logits are asked for
   std::vector<SpanRows> spans;
@@ -57,6 +61,11 @@ class Executor {
   std::int32_t round_rows() const { return plan_.round_rows; }
   std::int32_t max_rows() const { return plan_.max_rows; }
   int num_segments() const { return static_cast<int>(plan_.segments.size()); }
+  // Runs once for all rounds of a pass: a mixture whose experts are streamed.
+  bool is_joint(int segment) const {
+    const std::int32_t first = plan_.segments[static_cast<std::size_t>(segment)];
+    return plan_.steps[static_cast<std::size_t>(first)].kind == StepKind::moe_sort;
+  }
   // Runs every step of the plan for rows(). REQUIRES: the KV store has room for the spans; logits:
   // [num_logits][logits_stride()].
   void run(float* logits) { run(0, num_segments(), logits); }
@@ -71,6 +80,7 @@ class Executor {
   // From now on what the routers choose is kept.
   void start_routing_trace();
   RoutingTrace stop_routing_trace();
+  bool is_routing_traced() const { return is_routing_traced_; }
   std::int64_t logits_stride() const { return logits_stride_; }
   std::int64_t arena_bytes() const { return static_cast<std::int64_t>(arena_.num_bytes()); }
   const LinearChoice& choice() const { return choice_; }
@@ -98,15 +108,18 @@ class Executor {
   };
 
   class Laps;
+  static constexpr std::int32_t kAllSlots = std::numeric_limits<std::int32_t>::max();
 
   void run_steps(std::size_t first, std::size_t last);
-  void run_experts(ExpertStream& experts, std::size_t sort);
+  std::size_t run_experts(ExpertStream& experts, std::size_t sort);
+  void run_in_windows(std::size_t sort);
   void run_thread(int thread);
   bool wait_complete(std::size_t begin, std::size_t end, std::uint32_t run) const;
   void open_work(std::size_t index);
   void run_items(const Step& step, std::int32_t begin, std::int32_t end, int thread);
 
   std::int32_t num_rows(Rows rows) const { return rows == Rows::tokens ? rows_.num_tokens : rows_.num_logits; }
+  std::int64_t row_of(const Buffer& b, std::int32_t r) const { return b.is_carried ? rows_.first_row + r : r; }
   float* row(std::int32_t buffer, std::int32_t r) const;
   std::int64_t stride(std::int32_t buffer) const;
   void clear_pad(std::int32_t buffer, std::int32_t r, std::int32_t width) const;
@@ -138,6 +151,7 @@ class Executor {
   void moe_sort(const Step& step);
   std::int32_t num_moe_items(const Step& step, bool is_down) const;
   void moe_linear(const Step& step, std::int32_t item, bool is_down);
+  std::pair<std::int32_t, std::int32_t> window_slots(const Step& step, std::int32_t expert) const;
   std::int32_t num_group_slots(const Step& step) const;
   void moe_act(const Step& step, std::int32_t item);
   void moe_combine(const Step& step, std::int32_t r);
@@ -167,8 +181,10 @@ class Executor {
   std::vector<std::atomic<std::int32_t>> parts_done_;  // one a tile; 0 between steps
   // Where experts are streamed: those that the steps of a mixture compute now.
   bool is_grouped_ = false;
-  std::vector<std::int32_t> group_;
+  std::vector<std::int32_t> group_, visited_;
   std::vector<float> group_weights_, gate_logits_;
+  // The slots that the buffers of a mixture hold now: all of a round's, or some of a pass of several rounds.
+  std::int32_t window_begin_ = 0, window_end_ = kAllSlots;
   Profile profile_;
   bool is_profiled_ = false;  // read by thread 0 only
   StepTrace trace_;

@@ -1,5 +1,6 @@
 // The steps of a mixture-of-experts node: route, sort, gate and up, activation, down, combine.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -117,8 +118,9 @@ bool Executor::next_gate(const Step& step, std::vector<float>& logits) {
   return true;
 }
 
-// Group by group, as the experts are there. REQUIRES: the step that sorts them is done.
-void Executor::run_experts(ExpertStream& experts, std::size_t sort) {
+// Group by group, as the experts are there; those of several rounds in ascending order. Returns the step that follows.
+// REQUIRES: the step that sorts them is done.
+std::size_t Executor::run_experts(ExpertStream& experts, std::size_t sort) {
   const Step& step = plan_.steps[sort];
   const NodeAttributes& a = attributes(step);
   const MoePlan& moe = plan_.moes[at(step.moe)];
@@ -132,12 +134,46 @@ void Executor::run_experts(ExpertStream& experts, std::size_t sort) {
       float& weight = group_weights_[static_cast<std::size_t>(it - group_.begin())];
       weight = std::max(weight, row(moe.weights, r)[k]);
     }
+  const bool is_joint = num_rows(step.rows) > plan_.round_rows;
   gate_logits_.clear();
-  if (num_rows(step.rows) <= kPredictedRows && !next_gate(step, gate_logits_)) gate_logits_.clear();
-  experts.route(step.moe, group_, group_weights_, gate_logits_);
+  if (!is_joint && num_rows(step.rows) <= kPredictedRows && !next_gate(step, gate_logits_)) gate_logits_.clear();
+  experts.route(step.moe, group_, group_weights_, gate_logits_,
+                is_joint ? ExpertOrder::ascending : ExpertOrder::resident_first);
   is_grouped_ = true;
-  while (experts.next_group(group_)) run_steps(sort + 1, sort + 4);
+  if (is_joint) {
+    while (experts.next_group(visited_)) run_in_windows(sort);
+  } else {
+    while (experts.next_group(group_)) run_steps(sort + 1, sort + 4);
+  }
   is_grouped_ = false;
+  return sort + (is_joint ? 5 : 4);
+}
+
+// The visited experts of a pass of several rounds: as many slots at a time as a round has, combined at once. As experts
+// ascend from visit to visit, so do those of each token.
+void Executor::run_in_windows(std::size_t sort) {
+  const Step& step = plan_.steps[sort];
+  const std::int32_t* first = ints(plan_.moes[at(step.moe)].ranges, 0);
+  const std::int32_t end = first[visited_.back() + 1];
+  WeightStream& stream = *store_.stream();
+  for (std::int32_t begin = first[visited_.front()]; begin < end && !stream.is_stopped();) {
+    window_begin_ = begin;
+    window_end_ = std::min(end, begin + plan_.round_rows * attributes(step).top_k);
+    group_.clear();
+    for (const std::int32_t expert : visited_)
+      if (first[expert] < window_end_ && first[expert + 1] > window_begin_) group_.push_back(expert);
+    run_steps(sort + 1, sort + 5);
+    stream.poll();
+    begin = window_end_;
+  }
+  window_begin_ = 0;
+  window_end_ = kAllSlots;
+}
+
+// The slots [first, end) of an expert, as far as the window reaches.
+std::pair<std::int32_t, std::int32_t> Executor::window_slots(const Step& step, std::int32_t expert) const {
+  const std::int32_t* first = ints(plan_.moes[at(step.moe)].ranges, 0);
+  return {std::max(first[expert], window_begin_), std::min(first[expert + 1], window_end_)};
 }
 
 namespace {
@@ -174,7 +210,8 @@ void Executor::moe_linear(const Step& step, std::int32_t item, bool is_down) {
   if (!is_grouped_ && std::find(active, active + index + 1, -1) != active + index + 1) return;
   const std::int32_t expert = is_grouped_ ? group_[at(index)] : active[index];
   const std::int32_t matrix = item / items.chunks % items.matrices, chunk = item % items.chunks;
-  const std::int32_t tokens = first[expert + 1] - first[expert];
+  const auto [begin_slot, end_slot] = window_slots(step, expert);
+  const std::int32_t tokens = end_slot - begin_slot;
   const std::int32_t* slot_rows = ints(moe.slot_rows, 0);
   const WeightId id = node.weights[at(3 * expert + (is_down ? 2 : matrix))];
   const WeightView& weight = store_.describe(id);
@@ -182,20 +219,22 @@ void Executor::moe_linear(const Step& step, std::int32_t item, bool is_down) {
   LinearInput x = is_down ? linear_input(moe.gate, moe.act, format, tokens)
                           : linear_input(step.in[0], step.quantized, format, tokens);
   if (is_down) {
-    x.first_vector = first[expert];
+    x.first_vector = begin_slot - window_begin_;
   } else {
-    x.vector_rows = slot_rows + first[expert];
+    x.vector_rows = slot_rows + begin_slot;
   }
   const std::int32_t out = is_down ? moe.down : matrix == 0 ? moe.gate : moe.up;
-  const LinearOutput y{.y = row(out, first[expert]), .stride = stride(out), .bias = nullptr};
+  const LinearOutput y{.y = row(out, begin_slot - window_begin_), .stride = stride(out), .bias = nullptr};
   const std::int32_t begin = chunk * kExpertStrips, end = std::min(weight.strips, begin + kExpertStrips);
   if (const StripPin strips(store_, id, begin, end); strips) choice_.function(id, x)(strips.view(), x, y, begin, end);
 }
 
 std::int32_t Executor::num_group_slots(const Step& step) const {
-  const std::int32_t* first = ints(plan_.moes[at(step.moe)].ranges, 0);
   std::int32_t num = 0;
-  for (const std::int32_t expert : group_) num += first[expert + 1] - first[expert];
+  for (const std::int32_t expert : group_) {
+    const auto [begin, end] = window_slots(step, expert);
+    num += end - begin;
+  }
   return num;
 }
 
@@ -205,10 +244,10 @@ void Executor::moe_act(const Step& step, std::int32_t item) {
   const MoePlan& moe = plan_.moes[at(step.moe)];
   std::int32_t slot = item;
   if (is_grouped_) {
-    const std::int32_t* first = ints(moe.ranges, 0);
     auto expert = group_.begin();
-    for (; slot >= first[*expert + 1] - first[*expert]; ++expert) slot -= first[*expert + 1] - first[*expert];
-    slot += first[*expert];
+    auto [begin, end] = window_slots(step, *expert);
+    for (; slot >= end - begin; std::tie(begin, end) = window_slots(step, *++expert)) slot -= end - begin;
+    slot += begin - window_begin_;
   }
   kernels_.silu_mul(row(moe.gate, slot), row(moe.up, slot), row(moe.gate, slot),
                     round_up(a.intermediate_size, kStripRows));
@@ -220,9 +259,12 @@ void Executor::moe_combine(const Step& step, std::int32_t r) {
   const Node& node = graph_.nodes[at(step.node)];
   const MoePlan& moe = plan_.moes[at(step.moe)];
   float* y = row(step.out, r);
-  std::fill_n(y, stride(step.out), 0.0f);
-  for (std::int32_t k = 0; k < node.attributes.top_k; ++k)
-    kernels_.add_scaled(row(moe.weights, r)[k], row(moe.down, ints(moe.slots, r)[k]), y, node.width);
+  if (window_begin_ == 0) std::fill_n(y, stride(step.out), 0.0f);
+  for (std::int32_t k = 0; k < node.attributes.top_k; ++k) {
+    const std::int32_t slot = ints(moe.slots, r)[k];
+    if (slot >= window_begin_ && slot < window_end_)
+      kernels_.add_scaled(row(moe.weights, r)[k], row(moe.down, slot - window_begin_), y, node.width);
+  }
 }
 
 }  // namespace edgert

@@ -87,31 +87,51 @@ class Compiler {
     return std::int64_t{plan_.round_rows} * (by_expert ? top_k : 1);
   }
 
-  std::int32_t add_buffer(Rows rows, std::int32_t width, std::int32_t top_k = 1) {
-    Buffer b{.rows = rows, .width = width, .stride = static_cast<std::int32_t>(round_up(width, kGroupColumns))};
-    b.num_bytes = row_count(rows, top_k) * b.stride * 4;
+  std::int32_t add(const Buffer& b) {
     plan_.buffers.push_back(b);
     return static_cast<std::int32_t>(plan_.buffers.size()) - 1;
+  }
+
+  std::int32_t add_buffer(Rows rows, std::int32_t width, std::int32_t top_k = 1) {
+    Buffer b{.rows = rows, .width = width, .stride = static_cast<std::int32_t>(round_up(width, kGroupColumns))};
+    set_rows(b, row_count(rows, top_k));
+    return add(b);
+  }
+
+  // Integers that belong to no row.
+  std::int32_t add_list(std::int64_t num_ints) { return add({.num_bytes = num_ints * 4}); }
+
+  // Room for so many rows; tables stay behind them.
+  static void set_rows(Buffer& b, std::int64_t count) {
+    if (b.scale_columns == 0) {
+      b.num_bytes = count * b.stride * 4;
+      return;
+    }
+    const std::int64_t tables_bytes = b.tables_offset == 0 ? 0 : b.num_bytes - b.tables_offset;
+    count = round_up(count, kTileVectors);
+    b.scales_offset = round_up(count * b.stride, kBufferAlignment);
+    b.sums_offset = b.scales_offset + round_up(count * (b.stride / b.scale_columns) * 4, kBufferAlignment);
+    b.num_bytes = b.sums_offset + count * (b.stride / kGroupColumns) * static_cast<std::int64_t>(sizeof(GroupSums));
+    if (tables_bytes > 0) place_tables(b, tables_bytes);
+  }
+
+  static void place_tables(Buffer& b, std::int64_t num_bytes) {
+    b.tables_offset = round_up(b.num_bytes, kBufferAlignment);
+    b.num_bytes = b.tables_offset + num_bytes;
   }
 
   std::int32_t add_quantized_buffer(Rows rows, std::int32_t width, int index, std::int32_t top_k = 1) {
     Buffer b{.rows = rows, .width = width, .stride = static_cast<std::int32_t>(padded_columns(width))};
     b.scale_columns = index == 0 ? kGroupColumns : kGroupColumns / 2;
-    const std::int64_t count = round_up(row_count(rows, top_k), kTileVectors), groups = b.stride / kGroupColumns;
-    b.scales_offset = round_up(count * b.stride, kBufferAlignment);
-    b.sums_offset = b.scales_offset + round_up(count * (b.stride / b.scale_columns) * 4, kBufferAlignment);
-    b.num_bytes = b.sums_offset + count * groups * static_cast<std::int64_t>(sizeof(GroupSums));
-    plan_.buffers.push_back(b);
-    return static_cast<std::int32_t>(plan_.buffers.size()) - 1;
+    set_rows(b, row_count(rows, top_k));
+    return add(b);
   }
 
   // Gives the codes of an input tables, if the weight may be multiplied through them.
   void add_tables(WeightId id, std::int32_t codes, std::int32_t top_k = 1) {
     Buffer& b = plan_.buffers[static_cast<std::size_t>(codes)];
     if (b.tables_offset != 0 || !needs_tables(kernels_.linear[static_cast<int>(store_.describe(id).format)])) return;
-    b.tables_offset = round_up(b.num_bytes, kBufferAlignment);
-    b.num_bytes = b.tables_offset +
-                  std::int64_t{top_k} * (b.stride / kGroupColumns) * static_cast<std::int64_t>(sizeof(LutTables));
+    place_tables(b, std::int64_t{top_k} * (b.stride / kGroupColumns) * static_cast<std::int64_t>(sizeof(LutTables)));
   }
 
   int reads(WeightId id) const { return codes_index(store_.describe(id).format); }
@@ -216,13 +236,14 @@ class Compiler {
     moe.experts = add_buffer(rows, k);
     moe.weights = add_buffer(rows, k);
     moe.slots = add_buffer(rows, k);
-    moe.slot_rows = add_buffer(slots, 1, k);
-    moe.ranges = add_buffer(rows, 2 * n.attributes.num_experts + 2);
+    moe.slot_rows = add_list(row_count(slots, k));
+    moe.ranges = add_list(2 * n.attributes.num_experts + 2);
     moe.gate = add_buffer(slots, size, k);
     moe.up = add_buffer(slots, size, k);
     moe.down = add_buffer(slots, n.width, k);
     for (std::size_t w = 0; w < n.weights.size(); ++w) {
       const int i = reads(n.weights[w]);
+      if (w % 3 != 2) moe.reads_values |= i < 0 || store_.has_outliers(n.weights[w]);
       if (i < 0) continue;
       if (w % 3 != 2) step.quantized[i] = quantized(step.in[0], i);
       if (w % 3 == 2 && moe.act[i] < 0) moe.act[i] = add_quantized_buffer(slots, size, i, k);
@@ -262,11 +283,12 @@ class Compiler {
           read(s.in[1]), write(m.experts), write(m.weights);
           break;
         case StepKind::moe_sort:
-          read(m.experts), write(m.slots), write(m.slot_rows), write(m.ranges);
+          // The input: for the next layer's router, which predicts.
+          read(s.in[0]), read(m.experts), write(m.slots), write(m.slot_rows), write(m.ranges);
           break;
         case StepKind::moe_gate_up:
-          read(s.in[0]), read(s.quantized[0]), read(s.quantized[1]), read(m.slot_rows), read(m.ranges), write(m.gate),
-              write(m.up);
+          if (m.reads_values) read(s.in[0]);
+          read(s.quantized[0]), read(s.quantized[1]), read(m.slot_rows), read(m.ranges), write(m.gate), write(m.up);
           break;
         case StepKind::moe_act:
           read(m.up), write(m.gate), write(m.act[0]), write(m.act[1]);
@@ -308,21 +330,56 @@ class Compiler {
     if (store_.stream() == nullptr) return {i, i};
     switch (plan_.steps[static_cast<std::size_t>(i)].kind) {
       case StepKind::moe_gate_up:
-        return {i, i + 2};
+        return {i, i + 3};
       case StepKind::moe_act:
-        return {i - 1, i + 1};
+        return {i - 1, i + 2};
       case StepKind::moe_down:
-        return {i - 2, i};
+        return {i - 2, i + 1};
+      case StepKind::moe_combine:
+        return {i - 3, i};
       default:
         return {i, i};
     }
   }
 
-  // A segment begins where one buffer of floats lives on, and nothing else.
+  // Does a streamed mixture that all rounds go through together begin at step i, or end before it?
+  bool is_edge_of_mixture(std::int32_t i) const {
+    if (store_.stream() == nullptr || store_.stream()->experts() == nullptr) return false;
+    const Step &step = plan_.steps[static_cast<std::size_t>(i)], &before = plan_.steps[static_cast<std::size_t>(i - 1)];
+    return (step.kind == StepKind::moe_sort && step.rows == Rows::tokens) ||
+           (before.kind == StepKind::moe_combine && before.rows == Rows::tokens);
+  }
+
+  void carry(Buffer& b) {
+    if (!std::exchange(b.is_carried, true)) set_rows(b, plan_.max_rows);
+  }
+
+  // All that lives on at an edge of a mixture is carried, and so are the places of its results.
+  void carry_at(std::int32_t edge) {
+    const Step& step = plan_.steps[static_cast<std::size_t>(edge)];
+    for (Buffer& b : plan_.buffers) {
+      // What is read for a prediction only: passes of several rounds make none.
+      const bool is_of_prediction = step.kind == StepKind::moe_sort && b.last_step == edge &&
+                                    &b == &plan_.buffers[static_cast<std::size_t>(step.in[0])];
+      if (b.first_step >= 0 && b.first_step < edge && b.last_step >= edge && !is_of_prediction) carry(b);
+    }
+    if (step.kind != StepKind::moe_sort) return;
+    const MoePlan& moe = plan_.moes[static_cast<std::size_t>(step.moe)];
+    carry(plan_.buffers[static_cast<std::size_t>(moe.slots)]);
+    const std::int32_t top_k = graph_.nodes[static_cast<std::size_t>(step.node)].attributes.top_k;
+    plan_.buffers[static_cast<std::size_t>(moe.slot_rows)].num_bytes = std::int64_t{plan_.max_rows} * top_k * 4;
+  }
+
+  // A segment begins where one buffer of floats lives on, and nothing else; and at the edges of streamed mixtures.
   void find_segments() {
     plan_.segments = {0};
     if (plan_.round_rows == plan_.max_rows) return;
     for (std::int32_t i = 1; i < static_cast<std::int32_t>(plan_.steps.size()); ++i) {
+      if (is_edge_of_mixture(i)) {
+        plan_.segments.push_back(i);
+        carry_at(i);
+        continue;
+      }
       Buffer* carried = nullptr;
       bool is_alone = true;
       for (Buffer& b : plan_.buffers) {
@@ -332,8 +389,7 @@ class Compiler {
       }
       if (carried == nullptr || !is_alone) continue;
       plan_.segments.push_back(i);
-      if (std::exchange(carried->is_carried, true)) continue;
-      carried->num_bytes = std::int64_t{plan_.max_rows} * carried->stride * 4;
+      carry(*carried);
     }
     // The rounds before and after need it in all of the segments in which it begins and ends.
     for (Buffer& b : plan_.buffers) {
@@ -412,54 +468,6 @@ class Compiler {
 };
 
 }  // namespace
-
-const char* step_kind_name(StepKind kind) {
-  switch (kind) {
-    case StepKind::rope_tables:
-      return "rope_tables";
-    case StepKind::embed:
-      return "embed";
-    case StepKind::rms_norm:
-      return "rms_norm";
-    case StepKind::quantize:
-      return "quantize";
-    case StepKind::linear:
-      return "linear";
-    case StepKind::rope:
-      return "rope";
-    case StepKind::store_kv:
-      return "store_kv";
-    case StepKind::attention:
-      return "attention";
-    case StepKind::add:
-      return "add";
-    case StepKind::silu_mul:
-      return "silu_mul";
-    case StepKind::gelu_mul:
-      return "gelu_mul";
-    case StepKind::relu2:
-      return "relu2";
-    case StepKind::scale:
-      return "scale";
-    case StepKind::soft_cap:
-      return "soft_cap";
-    case StepKind::gather:
-      return "gather";
-    case StepKind::moe_route:
-      return "moe_route";
-    case StepKind::moe_sort:
-      return "moe_sort";
-    case StepKind::moe_gate_up:
-      return "moe_gate_up";
-    case StepKind::moe_act:
-      return "moe_act";
-    case StepKind::moe_down:
-      return "moe_down";
-    case StepKind::moe_combine:
-      return "moe_combine";
-  }
-  return "";
-}
 
 Plan compile(const Graph& graph, const WeightStore& store, const KernelTable& kernels, std::int32_t round_rows,
              std::int32_t max_rows) {

@@ -80,8 +80,9 @@ struct MoePlan {
   std::int32_t slot_rows = -1;  // int32 [rows * top_k]: which row a slot reads, experts in ascending order
   // int32: first slot of each expert [num_experts + 1], then the active experts in ascending order, ended by -1.
   std::int32_t ranges = -1;
-  std::int32_t gate = -1, up = -1, down = -1;  // float32 [rows * top_k][...]
+  std::int32_t gate = -1, up = -1, down = -1;  // float32 [rows of a round * top_k][...]
   std::int32_t act[2] = {-1, -1};              // codes of silu(gate) * up, as Step::quantized
+  bool reads_values = false;                   // an expert reads its input as floats, or has outliers
 };
 
 struct Plan {
@@ -91,6 +92,8 @@ struct Plan {
   std::int64_t arena_bytes = 0;
   // First steps of the segments: ranges of steps between which only one buffer of floats is carried on. The tokens of a
   // long step go through each of them in rounds of round_rows, so that what it multiplies with is needed but once.
+  // Where experts are streamed, a mixture from moe_sort to moe_combine is a segment of its own, which runs once for all
+  // rounds.
   std::vector<std::int32_t> segments;
   std::int32_t round_rows = 0, max_rows = 0;
   // One flag a step: what the steps since the last flag do must be complete before it. Alone: with few tokens thread 0

@@ -106,7 +106,8 @@ void Runtime::run_streamed(std::span<const Span> spans, std::int32_t num_tokens,
   float* logits = logits_->as<float>();
   for (std::int32_t first = 0; first < num_tokens;) {
     std::int32_t end = first, num_logits = 0;
-    while (end < num_tokens && num_logits == 0) {
+    // Routers are traced with what predicts the next ones: in passes of one round.
+    while (end < num_tokens && num_logits == 0 && (end == first || !executor_->is_routing_traced())) {
       lay_out(spans, end, std::min(round, num_tokens - end));
       num_logits = executor_->rows().num_logits;
       end = std::min(end + round, num_tokens);
@@ -125,12 +126,21 @@ void Runtime::run_pass(std::span<const Span> spans, std::int32_t first, std::int
   stream.begin_pass(num_rounds, num_logits > 0 ? 1 : 0, kv_->memory_bytes(), should_stop);
   if (ExpertStream* experts = stream.experts()) experts->begin_step(spans[0].tokens);
   const int num_segments = num_rounds == 1 ? 1 : executor_->num_segments();
-  for (int segment = 0; segment < num_segments && !stream.is_stopped(); ++segment)
-    for (std::int32_t i = 0; i < num_rounds && !stream.is_stopped(); ++i) {
-      lay_out(spans, first + i * round, std::min(round, num_tokens - i * round));
+  StepRows& rows = executor_->rows();
+  rows.num_pass_tokens = num_tokens;
+  for (int segment = 0; segment < num_segments && !stream.is_stopped(); ++segment) {
+    const bool is_joint = num_rounds > 1 && executor_->is_joint(segment);
+    for (std::int32_t i = 0; i < (is_joint ? 1 : num_rounds) && !stream.is_stopped(); ++i) {
+      if (is_joint) {
+        rows.num_tokens = num_tokens;
+        rows.first_row = first;
+      } else {
+        lay_out(spans, first + i * round, std::min(round, num_tokens - i * round));
+      }
       executor_->run(segment, num_rounds == 1 ? executor_->num_segments() : segment + 1, logits);
       if (should_stop && should_stop()) stream.stop();
     }
+  }
   if (!stream.end_pass()) throw Stopped();
 }
 

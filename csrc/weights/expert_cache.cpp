@@ -95,9 +95,20 @@ CacheDecision ExpertCache::admit() {
   return decision();
 }
 
+void ExpertCache::postpone(std::int32_t layer, std::int32_t expert) {
+  release(layer, expert);
+  const auto comes_first = [expert](const ExpertRef& other) { return other.expert <= expert; };
+  pending_.insert(std::find_if(pending_.begin(), pending_.end(), comes_first), {layer, expert});
+}
+
 void ExpertCache::admit_pending() {
   while (!pending_.empty()) {
     const auto [layer, expert] = pending_.back();
+    if (at(layer, expert).state == ExpertState::resident) {  // postponed, and not evicted
+      at(layer, expert).is_pinned = true;
+      pending_.pop_back();
+      continue;
+    }
     const std::int64_t num_bytes = options_.expert_bytes[slot(layer, expert)];
     if (!make_room(num_bytes, kAnything)) return;
     pending_.pop_back();

@@ -71,6 +71,8 @@ class ExpertCache {
   void release(std::int32_t layer);
   // Admits experts of the last `route` that were deferred.
   CacheDecision admit();
+  // An expert of the last `route`, pinned and resident, waits again: it may be evicted until it is admitted.
+  void postpone(std::int32_t layer, std::int32_t expert);
 
   // What to read ahead for a layer that will route soon; also keeps what it will likely want from being evicted.
   CacheDecision prefetch(std::int32_t layer, const PredictionHints& hints);

@@ -111,11 +111,12 @@ void ExpertStream::give_up_left() {
 }
 
 void ExpertStream::route(std::int32_t layer, std::span<const std::int32_t> experts, std::span<const float> weights,
-                         std::span<const float> gate_logits) {
+                         std::span<const float> gate_logits, ExpertOrder order) {
   const std::unique_lock<std::mutex> lock = pass_.lock();
   if (pass_.is_stopped()) return;
   drain();
   layer_ = layer;
+  order_ = order;
   experts_.assign(experts.begin(), experts.end());
   is_done_.assign(experts.size(), 0);
   group_.clear();
@@ -134,16 +135,17 @@ bool ExpertStream::next_group(std::vector<std::int32_t>& experts) {
   group_.clear();
   if (pass_.is_stopped()) return false;
   drain();
-  const auto admit = [&] {
-    if (num_deferred_ == 0) return;
-    const CacheDecision decision = cache_->admit();
-    num_deferred_ = decision.num_deferred;
-    apply(decision, ReadPriority::demand);
-  };
   admit();
+  const bool is_ascending = order_ == ExpertOrder::ascending;
   while (!pass_.is_stopped()) {
-    fill_group(num_deferred_ > 0 ? kGroup : experts_.size());
-    if (!group_.empty() || std::find(is_done_.begin(), is_done_.end(), 0) == is_done_.end()) break;
+    // Half of the room at most: the other half is read into.
+    const auto half = static_cast<std::size_t>(std::max<std::int64_t>(1, cache_->capacity_bytes() / slot_bytes_ / 2));
+    const std::size_t most = num_deferred_ > 0 ? std::min(kGroup, half) : experts_.size();
+    is_ascending ? fill_group_in_order(most) : fill_group(most);
+    if (std::find(is_done_.begin(), is_done_.end(), 0) == is_done_.end()) break;
+    // Else the disk would stand still until the group is computed.
+    if (is_ascending && num_deferred_ > 0 && num_reading_ == 0 && postpone_last()) continue;
+    if (!group_.empty()) break;
     // All room is taken by predictions that are on their way.
     const Clock::time_point start = Clock::now();
     const bool has_ended = pass_.wait(lock, [this] { return !ended_.empty(); }, [this] { return num_reading_ == 0; });
@@ -174,6 +176,41 @@ void ExpertStream::fill_group(std::size_t most) {
   }
 }
 
+// The first that is left, once it is there or on its way, and those that follow it and are there.
+void ExpertStream::fill_group_in_order(std::size_t most) {
+  for (std::size_t i = 0; i < experts_.size() && group_.size() < most; ++i) {
+    if (is_done_[i] != 0) continue;
+    const State& s = *states_[index({layer_, experts_[i]})];
+    const bool is_there = s.residence.load() == Residence::resident;
+    if (!cache_->is_pinned(layer_, experts_[i]) || s.is_waiting || (!is_there && !group_.empty())) return;
+    is_done_[i] = 1;
+    group_.push_back(experts_[i]);
+    if (!is_there) return;
+  }
+}
+
+void ExpertStream::admit() {
+  if (num_deferred_ == 0) return;
+  const CacheDecision decision = cache_->admit();
+  num_deferred_ = decision.num_deferred;
+  apply(decision, ReadPriority::demand);
+}
+
+// Where the next one in order has no room, as all is taken by experts that are there and come later: the last of them
+// makes room, and is read again. False: it has room, or there is none to be made.
+bool ExpertStream::postpone_last() {
+  const auto next = static_cast<std::size_t>(std::find(is_done_.begin(), is_done_.end(), 0) - is_done_.begin());
+  if (cache_->is_pinned(layer_, experts_[next])) return false;
+  for (std::size_t i = experts_.size(); --i > next;) {
+    const bool is_there = states_[index({layer_, experts_[i]})]->residence.load() == Residence::resident;
+    if (!is_there || !cache_->is_pinned(layer_, experts_[i])) continue;
+    cache_->postpone(layer_, experts_[i]);
+    admit();
+    return true;
+  }
+  return false;
+}
+
 void ExpertStream::apply(const CacheDecision& decision, ReadPriority priority) {
   for (const ExpertRef expert : decision.evict) forget(index(expert));
   for (const ExpertRef expert : decision.cancel) {
@@ -199,12 +236,27 @@ void ExpertStream::apply(const CacheDecision& decision, ReadPriority priority) {
 }
 
 // Predictions leave half of the raw slots, and at least one, to what the router has asked for: only that is packed for
-// certain.
+// certain. Where experts are computed in order, the last slot is for the one that is packed next.
 bool ExpertStream::can_begin(std::size_t piece) const {
   if (!pieces_[piece].is_packed()) return true;
-  const std::size_t left =
-      states_[piece]->priority == ReadPriority::demand ? 0 : std::max<std::size_t>(1, num_raw_slots_ / 2);
+  std::size_t left = 0;
+  if (states_[piece]->priority != ReadPriority::demand) {
+    left = std::max<std::size_t>(1, num_raw_slots_ / 2);
+  } else if (order_ == ExpertOrder::ascending && !is_next_read(piece)) {
+    left = 1;
+  }
   return free_raw_slots_.size() > left;
+}
+
+// Of the experts that are left, has every one before it begun to be read?
+bool ExpertStream::is_next_read(std::size_t piece) const {
+  for (std::size_t i = 0; i < experts_.size(); ++i) {
+    const std::size_t other = index({layer_, experts_[i]});
+    if (other == piece) return true;
+    if (is_done_[i] == 0 && (states_[other]->is_waiting || states_[other]->residence.load() == Residence::absent))
+      return false;
+  }
+  return false;
 }
 
 // Reads the piece, or lets it wait for a raw slot.
@@ -212,7 +264,10 @@ void ExpertStream::begin_read(std::size_t piece) {
   State& s = *states_[piece];
   if (!can_begin(piece)) {
     s.is_waiting = true;
-    s.priority == ReadPriority::demand ? waiting_.push_front(piece) : waiting_.push_back(piece);
+    const auto goes_later = [&](std::size_t other) {
+      return s.priority == ReadPriority::demand && (states_[other]->priority != ReadPriority::demand || other > piece);
+    };
+    waiting_.insert(std::find_if(waiting_.begin(), waiting_.end(), goes_later), piece);
     return;
   }
   if (pieces_[piece].is_packed()) {

@@ -36,6 +36,9 @@ struct StreamTimes {
   double waited_s = 0;  // summed over threads
 };
 
+// How the experts of a routing are computed: those that are there before the others, or one after the other by index.
+enum class ExpertOrder : std::uint8_t { resident_first, ascending };
+
 class ExpertStream {
  public:
   // number: where the numbers of its pieces begin in the reader's tags. Throws std::invalid_argument where the plan
@@ -48,9 +51,9 @@ class ExpertStream {
   void begin_step(std::span<const std::int32_t> tokens);
   // gate_logits: what the next layer's router makes of this layer's input, [rows][experts], or nothing.
   void route(std::int32_t layer, std::span<const std::int32_t> experts, std::span<const float> weights,
-             std::span<const float> gate_logits);
-  // Gives the experts of the former group back, and says which come next: those that are resident first. False: none is
-  // left, or the pass was stopped.
+             std::span<const float> gate_logits, ExpertOrder order);
+  // Gives the experts of the former group back, and says which come next, in the order that was asked for. False: none
+  // is left, or the pass was stopped.
   bool next_group(std::vector<std::int32_t>& experts);
 
   // Any thread, for an expert of the group: waits until it is there.
@@ -82,11 +85,15 @@ class ExpertStream {
   void apply(const CacheDecision& decision, ReadPriority priority);
   void drain();
   bool can_begin(std::size_t piece) const;
+  bool is_next_read(std::size_t piece) const;
   void begin_read(std::size_t piece);
   void start_waiting();
   void forget(std::size_t piece);
   void prefer(std::size_t piece);
   void fill_group(std::size_t most);
+  void fill_group_in_order(std::size_t most);
+  void admit();
+  bool postpone_last();
   void give_up_left();
 
   const std::vector<const WeightView*> views_;
@@ -104,6 +111,7 @@ class ExpertStream {
   std::unique_ptr<ExpertCache> cache_;
   // The routing that is being worked through.
   std::int32_t layer_ = 0;
+  ExpertOrder order_ = ExpertOrder::resident_first;
   std::vector<std::int32_t> experts_, group_;
   std::vector<char> is_done_;
   std::int32_t num_deferred_ = 0;

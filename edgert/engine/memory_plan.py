@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from edgert.engine.kv_plan import page_bytes
-from edgert.engine.offload_items import activation_bytes, budget_context, kv_bytes, top_k, weight_items
+from edgert.engine.offload_items import activation_bytes, budget_context, carried_bytes, kv_bytes, top_k, weight_items
 from edgert.errors import OutOfMemoryError
 from edgert.loader import Model
 from edgert.offload import Budget, Placement, Policy, fitting_bytes, minimum_bytes, place
@@ -19,8 +19,10 @@ RESERVE_BYTES = 24 << 20
 RESERVE_SHARE = 0.01
 # Of a budget, that the logits of many tokens may take.
 LOGITS_SHARE = 1 / 64
-# Tokens of a step: so many that the weights are read once for most prompts.
+# Tokens of a step: so many that the weights are read once for most prompts. Of a budget, what a mixture of experts may
+# carry for them from layer to layer: more would be taken from its experts.
 STEP_TOKENS = 1 << 14
+CARRIED_SHARE = 1 / 32
 
 _NOTHING = Budget(total_bytes=0, base_bytes=0, activation_bytes=0, kv_bytes=0)
 
@@ -144,7 +146,10 @@ class MemoryPlanner:
         return small or rounds[-1:]
 
     def _step_tokens(self, budget_bytes: int, round_tokens: int) -> int:
-        return min(self._context(budget_bytes), max(STEP_TOKENS, round_tokens))
+        most = min(self._context(budget_bytes), max(STEP_TOKENS, round_tokens))
+        if top_k(self.model.graph) == 0:
+            return most
+        return max(round_tokens, min(most, int(budget_bytes * CARRIED_SHARE) // carried_bytes(self.model)))
 
     def _logit_rows(self, budget_bytes: int) -> int:
         return max(1, int(budget_bytes * LOGITS_SHARE) // self._logits_bytes())
@@ -154,14 +159,12 @@ class MemoryPlanner:
 
     def _budget(self, budget_bytes: int, round_tokens: int) -> Budget:
         graph = self.model.graph
-        # What one segment of the plan hands on to the next, and the rotary tables.
-        carried = graph.nodes[0].width + sum(rope.rotary_dim for rope in graph.ropes)
-        carried_bytes = self._step_tokens(budget_bytes, round_tokens) * 4 * carried
+        carried = self._step_tokens(budget_bytes, round_tokens) * carried_bytes(self.model)
         logits_bytes = self._logit_rows(budget_bytes) * self._logits_bytes()
         return Budget(
             total_bytes=budget_bytes,
             base_bytes=self.base_bytes,
-            activation_bytes=activation_bytes(self.model, round_tokens) + carried_bytes + logits_bytes,
+            activation_bytes=activation_bytes(self.model, round_tokens) + carried + logits_bytes,
             kv_bytes=kv_bytes(self._context(budget_bytes), page_bytes(graph, self.kv_format)),
             reserve_bytes=RESERVE_BYTES + int(budget_bytes * RESERVE_SHARE),
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from edgert.engine.kv_plan import PAGE_TOKENS
 from edgert.files import Checkpoint
-from edgert.graph import Graph
+from edgert.graph import Graph, Node
 from edgert.loader import Model, WeightSource
 from edgert.offload import WeightItem
 from edgert.offload.pieces import Kind
@@ -89,6 +89,24 @@ def activation_bytes(model: Model, batch_tokens: int) -> int:
     return most + batch_tokens * 4 * 2 * _padded(nodes[0].width) + 4 * _padded(nodes[model.graph.output_index].width)
 
 
+def carried_bytes(model: Model) -> int:
+    """An upper bound of what a token takes from one segment of the core's plan to the next, and its rotary tables."""
+    graph = model.graph
+    shared = 4 * (_padded(graph.nodes[0].width) + sum(rope.rotary_dim for rope in graph.ropes))
+    return shared + max((_routed_bytes(model, node) for node in graph.nodes if node.op == "moe"), default=0)
+
+
+def _routed_bytes(model: Model, node: Node) -> int:
+    """Of a token that waits for its experts: their input and output, and what the router chose."""
+    entries = [model.weights[name].entry for i, name in enumerate(node.weights) if i % 3 != 2]
+    specs = [formats.get(name).spec for name in {entry.format for entry in entries}]
+    num_codes = min(2, sum(not spec.is_float for spec in specs))  # with a scale for 32 and for 64 columns
+    num_floats = 1 + (any(spec.is_float for spec in specs) or any(entry.outliers for entry in entries))
+    row = _padded(node.width)
+    indices = 4 * (3 * _padded(int(node.attributes["top_k"])) + int(node.attributes["top_k"]))
+    return num_floats * 4 * row + num_codes * row // GROUP_COLUMNS * _CODES_BYTES + indices
+
+
 def base_bytes(checkpoint: Checkpoint) -> int:
     """What the program takes before any weight: an estimate, as nothing is loaded to measure it."""
     return PROGRAM_BYTES + TOKENIZER_FACTOR * _tokenizer_bytes(checkpoint)
@@ -156,9 +174,9 @@ def _codes_bytes(rows: int, width: int) -> int:
 def _expert_bytes(tokens: int, width: int, attributes: Mapping[str, float]) -> int:
     """What a mixture of experts needs between its router and its output."""
     slots, size = tokens * int(attributes["top_k"]), int(attributes["intermediate_size"])
-    ranges = 4 * tokens * _padded(2 * int(attributes["num_experts"]) + 2)
+    ranges = 4 * _padded(2 * int(attributes["num_experts"]) + 2)
     tables = int(attributes["top_k"]) * _codes_bytes(0, size)
-    indices = 4 * 4 * GROUP_COLUMNS * slots
+    indices = 4 * (3 * tokens * _padded(int(attributes["top_k"])) + _padded(slots))
     return 4 * slots * (2 * _padded(size) + _padded(width)) + _codes_bytes(slots, size) + ranges + indices + tables
 
 

@@ -65,14 +65,14 @@ def gguf(kind: str, **others: str) -> Callable[[Path], Path]:
     return lambda folder: write_gguf(folder / "model.gguf", kind, LLAMA_KEYS, others)[0]
 
 
-def mixture_gguf(kind: str, *, top_k: int = TOP_K) -> Callable[[Path], Path]:
+def mixture_gguf(kind: str, *, top_k: int = TOP_K, num_layers: int = MIXTURE_LAYERS) -> Callable[[Path], Path]:
     """All experts of a layer in one tensor; routers are f32."""
 
     def make(folder: Path) -> Path:
         rng = np.random.default_rng(5)
         stacks: dict[str, list[np.ndarray]] = {}
         shapes: dict[str, tuple[int, ...]] = {}
-        for name, shape in llama_shapes(MIXTURE):
+        for name, shape in llama_shapes(MIXTURE | {"num_hidden_layers": num_layers}):
             stem = name.removesuffix(".weight")
             if stem.startswith("model.layers."):
                 _, _, layer, inner = stem.split(".", 3)
@@ -93,7 +93,8 @@ def mixture_gguf(kind: str, *, top_k: int = TOP_K) -> Callable[[Path], Path]:
             )
             for name, raws in stacks.items()
         }
-        return gguf_file(folder / "model.gguf", MIXTURE_KEYS | {"qwen3moe.expert_used_count": top_k}, tensors)
+        keys = {"qwen3moe.expert_used_count": top_k, "qwen3moe.block_count": num_layers}
+        return gguf_file(folder / "model.gguf", MIXTURE_KEYS | keys, tensors)
 
     return make
 
@@ -118,6 +119,13 @@ MIXTURES: dict[str, Callable[[Path], Path]] = {
     "gguf q4_0": mixture_gguf("q4_0"),
     "gguf q8_0, one expert a token": mixture_gguf("q8_0", top_k=1),
 }
+DEEP_LAYERS = 3
+DEEP_MIXTURES: dict[str, Callable[[Path], Path]] = {
+    "c4": converted(MIXTURE | {"num_hidden_layers": DEEP_LAYERS}, "c4"),
+    "c4 with outliers": converted(MIXTURE | {"num_hidden_layers": DEEP_LAYERS}, "c4", 0.02),
+    "f16": floats(MIXTURE | {"num_hidden_layers": DEEP_LAYERS}, "float16"),
+    "gguf q4_0": mixture_gguf("q4_0", num_layers=DEEP_LAYERS),
+}
 VIEWS = {"p4 untied": 2, "c4": 3}  # and at fewer bits
 
 
@@ -141,3 +149,6 @@ class Models:
 
     def mixture(self, name: str) -> Model:
         return open_model(self.path(MIXTURES, name))
+
+    def deep_mixture(self, name: str) -> Model:
+        return open_model(self.path(DEEP_MIXTURES, name))
