@@ -34,7 +34,7 @@ from edgert.engine.params import check_integer, check_real
 from edgert.engine.streaming import StreamMeter, stream_meter
 from edgert.errors import ConfigError, OutOfMemoryError, UsageError
 from edgert.loader import Model, finish_loading, open_model, start_loading
-from edgert.loader.views import check_bits
+from edgert.loader.views import check_bits, check_miss_bits
 from edgert.offload import Policy
 from edgert.offload.memory_budget import auto_budget
 from edgert.offload.sizes import parse_bytes, parse_rate
@@ -45,7 +45,7 @@ DEFAULT_BATCH_TOKENS = 512
 # More would only ask for gigabytes of activations, or threads that no machine has.
 MAX_BATCH_TOKENS = 1 << 16
 MAX_THREADS = 1024
-LOSSY_OPTIONS = ("bits", "active_experts", "min_expert_weight")
+LOSSY_OPTIONS = ("bits", "miss_bits", "active_experts", "min_expert_weight")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,7 @@ class LoadOptions:
     kv_format: str = "f16"
     cache_prompts: int = 4
     bits: int | None = None
+    miss_bits: int | None = None
     active_experts: int | None = None
     min_expert_weight: float | None = None
     cache: bool = False
@@ -77,6 +78,8 @@ class LoadOptions:
         check_integer("cache_prompts", self.cache_prompts, 0)
         if self.bits is not None:
             check_bits(self.bits)
+        if self.miss_bits is not None:
+            check_bits(self.miss_bits, "miss_bits")
         if self.min_expert_weight is not None:
             check_real("min_expert_weight", self.min_expert_weight, 0.0, 1.0)
         if self.kv_format not in KV_FORMATS:
@@ -138,6 +141,8 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
         active_experts=options.active_experts,
         min_expert_weight=options.min_expert_weight,
     )
+    if options.miss_bits is not None:
+        check_miss_bits(path, model.graph, model.weights, options.miss_bits)
     store = _core.WeightStore()
     keeps_weights = options.cache and is_packed_at_load(model)
     cached = open_cache(model) if keeps_weights else None
@@ -271,6 +276,7 @@ def _stream(model: Model, memory: MemoryPlan, options: LoadOptions) -> Callable[
             experts=[list(node.weights) for node in mixtures],
             top_k=top_k(model.graph),
             expert_bytes=placement.expert_cache_bytes,
+            miss_bits=options.miss_bits or 0,
             limit_bytes_per_s=options.disk_limit_bytes_per_s(),
         )
 
