@@ -61,12 +61,22 @@ def test_profile_stops_at_max_tokens(traced: Path, edgert_run: Run, tmp_path: Pa
 def test_simulate_prints_a_table(traced: Path, edgert_run: Run) -> None:
     done = edgert_run("moe", "simulate", str(traced / "routing.npz"), "--budget", "40%,80%")
     assert done.returncode == 0, done.stderr
-    header, *rows = done.stdout.splitlines()
+    runs, recalls = done.stdout.split("\n\n")
+    header, *rows = runs.splitlines()
     assert header.split()[:4] == ["budget", "policy", "predictor", "hits"]
     assert len(rows) == 2 * (6 + 8)
     assert {row.split()[0] for row in rows} == {"40%", "80%"}
     belady = next(row for row in rows if "belady" in row)
     assert belady.split()[5] == "1.00"
+    # By layer, and their mean in the rows above.
+    names, *layers = (line.split() for line in recalls.splitlines())
+    assert [layer[:2] for layer in layers] == [["layer", str(i)] for i in range(LAYERS)]
+    for column, predictor in enumerate(names[1:], 2):
+        shares = [float(layer[column].rstrip("%")) for layer in layers]
+        (mean,) = {row.split()[-2] for row in rows if row.split()[2] == predictor}
+        assert abs(sum(shares) / LAYERS - float(mean.rstrip("%"))) < 0.11
+    alone = edgert_run("moe", "simulate", str(traced / "routing.npz"), "--budget", "40%", "--predictor", "none")
+    assert (alone.returncode, "recall " in alone.stdout.split("\n", 1)[1]) == (0, False)
 
 
 def test_simulate_as_json_and_as_a_picture(traced: Path, edgert_run: Run, tmp_path: Path) -> None:
