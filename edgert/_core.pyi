@@ -225,6 +225,10 @@ class ExpertCache:
         ...
     def failed(self, layer: int, expert: int) -> None:
         ...
+    def fill(self, layer: int) -> dict[str, typing.Any]:
+        """
+        What an idle disk reads into memory that is free; nothing with prefetch_bytes=0.
+        """
     def prefetch(self, layer: int, gate_logits: typing.Annotated[numpy.typing.ArrayLike, numpy.float32] | None = None, known_experts: collections.abc.Sequence[int] = []) -> dict[str, typing.Any]:
         ...
     def release(self, layer: int, expert: int) -> None:
@@ -233,7 +237,7 @@ class ExpertCache:
         """
         What the router chose: evict, cancel, load, num_deferred, and found (hit, late or miss) for each.
         """
-    def simulate(self, experts: numpy.typing.NDArray[numpy.int16], weights: numpy.typing.NDArray[numpy.float32], token_ids: numpy.typing.NDArray[numpy.int32] | None = None, gate_logits: numpy.typing.NDArray[numpy.float32] | None = None, *, disk_bytes_per_s: float, layer_s: float, before_router: float = 0.5, token_s: float = 0.0) -> dict[str, typing.Any]:
+    def simulate(self, experts: numpy.typing.NDArray[numpy.int16], weights: numpy.typing.NDArray[numpy.float32], token_ids: numpy.typing.NDArray[numpy.int32] | None = None, gate_logits: numpy.typing.NDArray[numpy.float32] | None = None, *, disk_bytes_per_s: float, layer_s: float, before_router: float = 0.5, token_s: float = 0.0, fills: bool = False) -> dict[str, typing.Any]:
         """
         Runs a recorded routing through this cache with an imagined clock and disk; returns the time line.
         """

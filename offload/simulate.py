@@ -15,11 +15,15 @@ from edgert.offload.expert_trace import ExpertTrace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """The disk's rate, the compute time of a layer with all experts in memory, and of a token outside of layers."""
+    """The disk's rate, the compute time of a layer with all experts in memory, and of a token outside of layers.
+
+    before_router: the share of a layer's time that has passed when its router has chosen.
+    """
 
     disk_bytes_per_s: float
     layer_s: float
     token_s: float = 0.0
+    before_router: float = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +77,11 @@ def simulate(
     device: Device,
     profile: ExpertTrace | None = None,
     options: Mapping[str, float] | None = None,
+    fills: bool = False,
 ) -> SimulatedRun:
     """profile: another text's trace, for hotset and table. options: those of `_core.ExpertCache` by name.
+
+    fills: as the runtime does, an idle disk reads experts into memory that is free.
 
     Raises UsageError for an unknown policy or predictor, one that lacks a profile, or a capacity below the minimum.
     """
@@ -98,6 +105,8 @@ def simulate(
             disk_bytes_per_s=device.disk_bytes_per_s,
             layer_s=device.layer_s,
             token_s=device.token_s,
+            before_router=device.before_router,
+            fills=fills,
         )
     except _core.CoreError as error:
         raise UsageError(str(error)) from None

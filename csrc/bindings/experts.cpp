@@ -160,7 +160,7 @@ void change_expert(ExpertCache& cache, std::int32_t layer, std::int32_t expert) 
 
 py::dict simulate(ExpertCache& cache, const Array<std::int16_t>& experts, const Array<float>& weights,
                   const std::optional<Array<std::int32_t>>& token_ids, const std::optional<Array<float>>& gate_logits,
-                  double disk_bytes_per_s, double layer_s, double before_router, double token_s) {
+                  double disk_bytes_per_s, double layer_s, double before_router, double token_s, bool fills) {
   const RoutingView routing = view(experts, weights);
   const std::int64_t num_logits = std::int64_t{routing.num_tokens} * cache.shape().num_slots();
   if (gate_logits && gate_logits->size() != num_logits)
@@ -170,8 +170,8 @@ py::dict simulate(ExpertCache& cache, const Array<std::int16_t>& experts, const 
   ExpertSimulator simulator(cache, {.disk_bytes_per_s = disk_bytes_per_s,
                                     .layer_s = layer_s,
                                     .before_router = before_router,
-
-                                    .token_s = token_s});
+                                    .token_s = token_s,
+                                    .fills = fills});
   {
     const py::gil_scoped_release release;
     simulator.run(routing, token_ids ? flat(*token_ids) : std::span<const std::int32_t>(),
@@ -211,6 +211,13 @@ void init_experts(py::module_& m) {
       .def("release", &change_expert<&ExpertCache::release>, py::arg("layer"), py::arg("expert"))
       .def("prefetch", &prefetch, py::arg("layer"), py::arg("gate_logits") = py::none(),
            py::arg("known_experts") = std::vector<std::int32_t>{})
+      .def(
+          "fill",
+          [](ExpertCache& cache, std::int32_t layer) {
+            check_layer(cache, layer);
+            return plain(cache.fill(layer));
+          },
+          py::arg("layer"), "What an idle disk reads into memory that is free; nothing with prefetch_bytes=0.")
       .def("arrived", &change_expert<&ExpertCache::arrived>, py::arg("layer"), py::arg("expert"))
       .def("failed", &change_expert<&ExpertCache::failed>, py::arg("layer"), py::arg("expert"))
       .def("cancelled", &change_expert<&ExpertCache::cancelled>, py::arg("layer"), py::arg("expert"))
@@ -218,7 +225,7 @@ void init_experts(py::module_& m) {
       .def("simulate", &simulate, py::arg("experts").noconvert(), py::arg("weights").noconvert(),
            py::arg("token_ids").noconvert() = py::none(), py::arg("gate_logits").noconvert() = py::none(),
            py::kw_only(), py::arg("disk_bytes_per_s"), py::arg("layer_s"), py::arg("before_router") = 0.5,
-           py::arg("token_s") = 0.0,
+           py::arg("token_s") = 0.0, py::arg("fills") = false,
            "Runs a recorded routing through this cache with an imagined clock and disk; returns the time line.")
       .def_property_readonly("used_bytes", &ExpertCache::used_bytes)
       .def_property_readonly("counters", &counters, "A dict of counts for each layer.");

@@ -110,6 +110,7 @@ py::dict stream_counters(const WeightStore& store) {
   out["busy_s"] = c.reads.busy_s;
   out["wasted_bytes"] = c.wasted_bytes;
   out["locked_bytes"] = c.locked_bytes;
+  out["num_expert_slots"] = c.num_expert_slots;
   py::dict weights;
   for (std::size_t i = 0; i < c.weights.size(); ++i)
     if (store.is_streamed(static_cast<WeightId>(i)))

@@ -154,20 +154,41 @@ CacheDecision ExpertCache::prefetch(std::int32_t layer, const PredictionHints& h
   // First what shall stay, so that no read of this call evicts it.
   for (const Guess& guess : guesses)
     at(layer, guess.expert).is_predicted = probability(layer, guess.bin) >= options_.min_probability;
-  ExpertCounters& counters = counters_[index(layer)];
   for (const Guess& guess : guesses) {
-    Expert& e = at(layer, guess.expert);
+    const Expert& e = at(layer, guess.expert);
     if (!e.is_predicted || e.state != ExpertState::on_disk) continue;
     const std::int64_t num_bytes = options_.expert_bytes[slot(layer, guess.expert)];
     if (prefetch_in_flight_bytes_ + num_bytes > options_.prefetch_bytes) break;
     if (!make_room(num_bytes, options_.victim_share * probability(layer, guess.bin))) break;
-    begin_load(layer, guess.expert);
-    e.is_unused = true;
-    prefetch_in_flight_bytes_ += num_bytes;
-    ++counters.prefetch_loads;
-    counters.prefetch_bytes += num_bytes;
+    begin_prefetch(layer, guess.expert);
   }
   return decision();
+}
+
+CacheDecision ExpertCache::fill(std::int32_t layer) {
+  clear_lists();
+  const ExpertShape& shape = options_.shape;
+  const std::int32_t num_asked = options_.prefetch_bytes > 0 ? shape.num_layers : 0;
+  for (std::int32_t i = 0; i < num_asked && load_.empty(); ++i) {
+    const std::int32_t here = (layer + i) % shape.num_layers;
+    std::size_t best = kNobody;
+    for (std::size_t e = slot(here, 0); e < slot(here + 1, 0); ++e) {
+      const bool fits = used_bytes_ + options_.expert_bytes[e] <= options_.capacity_bytes;
+      if (!fits || experts_[e].state != ExpertState::on_disk) continue;
+      if (best == kNobody || need_[e] > need_[best]) best = e;
+    }
+    if (best != kNobody) begin_prefetch(here, ref(best).expert);
+  }
+  return decision();
+}
+
+void ExpertCache::begin_prefetch(std::int32_t layer, std::int32_t expert) {
+  const std::int64_t num_bytes = options_.expert_bytes[slot(layer, expert)];
+  begin_load(layer, expert);
+  at(layer, expert).is_unused = true;
+  prefetch_in_flight_bytes_ += num_bytes;
+  ++counters_[index(layer)].prefetch_loads;
+  counters_[index(layer)].prefetch_bytes += num_bytes;
 }
 
 // The open prediction of a layer: the likeliest experts, those that are not impossible, in descending order.

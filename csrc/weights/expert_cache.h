@@ -76,6 +76,10 @@ class ExpertCache {
   // What to read ahead for a layer that will route soon; also keeps what it will likely want from being evicted.
   CacheDecision prefetch(std::int32_t layer, const PredictionHints& hints);
 
+  // What to read into memory that is still free, when the disk has nothing else to do: an expert of the layer, or of
+  // the first one after it that has any on disk, the one that was needed most. Evicts nothing.
+  CacheDecision fill(std::int32_t layer);
+
   void arrived(std::int32_t layer, std::int32_t expert);
   // More of a resident expert is read: it is in flight until it has arrived again.
   void reread(std::int32_t layer, std::int32_t expert);
@@ -131,6 +135,7 @@ class ExpertCache {
   void verify_prediction(std::int32_t layer, std::span<const std::int32_t> experts);
   void admit_pending();
   void begin_load(std::int32_t layer, std::int32_t expert);
+  void begin_prefetch(std::int32_t layer, std::int32_t expert);
   bool make_room(std::int64_t num_bytes, float need_below);
   std::size_t find_victim();
   std::size_t find_victim(std::int32_t layer) const;

@@ -62,6 +62,8 @@ void ExpertSimulator::run_layer(const RoutingView& routing, std::int32_t token, 
   now_s_ += options_.layer_s * (1 - options_.before_router);
   result_.compute_s += options_.layer_s;
   cache_.release(layer);
+  advance();
+  if (options_.fills && !is_reading_) order(cache_.fill(layer));
 }
 
 // gate_logits: empty where the layer before has not routed yet.

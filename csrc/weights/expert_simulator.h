@@ -14,6 +14,7 @@ struct SimulatorOptions {
   double layer_s = 0;          // compute of a layer, with all experts in memory
   double before_router = 0.5;  // share of it that comes before the router
   double token_s = 0;          // compute of a token outside of these layers
+  bool fills = false;          // an idle disk reads into memory that is free
 };
 
 struct SimulatorResult {

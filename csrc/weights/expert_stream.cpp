@@ -76,8 +76,9 @@ ExpertStream::ExpertStream(const std::vector<const WeightRequest*>& requests,
   options.top_k = plan.top_k;
   options.expert_bytes.assign(pieces_.size(), slot_bytes_);
   options.capacity_bytes = num_slots * slot_bytes_;
-  options.prefetch_bytes = std::min({plan.top_k * slot_bytes_, std::max(slot_bytes_, kPrefetchBytes),
-                                     (num_spare - static_cast<std::int64_t>(max_rests_)) * slot_bytes_});
+  if (plan.predictor != "none")
+    options.prefetch_bytes = std::min({plan.top_k * slot_bytes_, std::max(slot_bytes_, kPrefetchBytes),
+                                       (num_spare - static_cast<std::int64_t>(max_rests_)) * slot_bytes_});
   options.over_fetch = 2 * plan.top_k;
   cache_ = std::make_unique<ExpertCache>(options, make_policy(plan.policy, {.shape = options.shape}),
                                          make_predictor(plan.predictor, {.shape = options.shape, .top_k = plan.top_k}));
@@ -161,6 +162,9 @@ bool ExpertStream::next_group(std::vector<std::int32_t>& experts) {
     admit();
   }
   if (group_.empty()) start_rests();
+  // Not where experts are packed: nobody packs what was not asked for, and it would hold its raw slot.
+  if (group_.empty() && !pass_.is_stopped() && num_reading_ == 0 && num_raw_slots_ == 0)
+    apply(cache_->fill(layer_), ReadPriority::predicted);
   experts = group_;
   return !group_.empty() && !pass_.is_stopped();
 }

@@ -62,6 +62,7 @@ class ExpertStream {
   void read_ended(ReadTag piece, ReadOutcome outcome);
   bool is_settled() const { return num_reading_ == 0; }
   const Piece& piece(ReadTag number) const { return pieces_[static_cast<std::size_t>(number)]; }
+  std::int64_t num_slots() const { return cache_->capacity_bytes() / slot_bytes_; }
   std::vector<ExpertCounters> counters() const;
   void add_times(std::vector<StreamTimes>& times) const;
 

@@ -414,8 +414,12 @@ StreamTrace WeightStream::stop_trace() {
 
 StreamCounters WeightStream::counters() const {
   const std::unique_lock<std::mutex> lock = pass_.lock();
-  StreamCounters counters{reader_->counters(), wasted_bytes_, 0, times_, {}};
+  StreamCounters counters;
+  counters.reads = reader_->counters();
+  counters.wasted_bytes = wasted_bytes_;
+  counters.weights = times_;
   if (experts_ != nullptr) {
+    counters.num_expert_slots = experts_->num_slots();
     counters.experts = experts_->counters();
     experts_->add_times(counters.weights);
   }

@@ -37,6 +37,7 @@ struct StreamCounters {
   ReadCounters reads;
   std::int64_t wasted_bytes = 0;        // read and given up unused
   std::int64_t locked_bytes = 0;        // memory of pieces that stay
+  std::int64_t num_expert_slots = 0;    // experts that fit
   std::vector<StreamTimes> weights;     // by WeightId
   std::vector<ExpertCounters> experts;  // by layer; empty without an expert cache
 };

@@ -249,6 +249,29 @@ def test_predictions_never_fill_the_room_of_a_token() -> None:
     assert cache.route(0, [0], [1.0])["load"] == [(0, 0)]
 
 
+def test_free_memory_is_filled_with_what_was_needed_most() -> None:
+    cache = cache_of_four()
+    for expert, times in ((5, 1), (2, 3)):
+        for _ in range(times):
+            cache.route(1, [expert], [1.0])
+            if cache.state(1, expert) == "in_flight":
+                cache.failed(1, expert)  # so that what is needed most is on disk
+            cache.release(1, expert)
+    assert [cache.fill(1)["load"] for _ in range(4)] == [[(1, 2)], [(1, 5)], [(1, 0)], [(1, 1)]]
+    assert cache.fill(1) == {"evict": [], "cancel": [], "load": [], "num_deferred": 0}
+    assert cache.used_bytes == 400
+
+
+def test_a_layer_that_is_whole_is_followed_by_the_next() -> None:
+    sizes = np.full((3, 2), 100, np.int64)
+    cache = _core.ExpertCache(sizes, 500, top_k=1, policy="lfu", predictor="frequency", prefetch_bytes=100)
+    assert [cache.fill(2)["load"] for _ in range(6)] == [[(2, 0)], [(2, 1)], [(0, 0)], [(0, 1)], [(1, 0)], []]
+
+
+def test_without_prediction_nothing_is_filled() -> None:
+    assert cache_of_four(prefetch_bytes=0).fill(0)["load"] == []
+
+
 def test_a_surer_need_is_not_evicted_for_a_prediction() -> None:
     """An expert that every token wants stays, though its turn in LRU order has come."""
     cache = cache_of_four(victim_share=0.5)
