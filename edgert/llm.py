@@ -47,6 +47,9 @@ def load(
     kv_format: Literal["f16", "f32", "q8_0"] = "f16",
     cache_prompts: int = 4,
     bits: int | None = None,
+    miss_bits: int | None = None,
+    active_experts: int | None = None,
+    min_expert_weight: float | None = None,
     cache: bool = False,
     ram: int | str | None = None,
     disk_limit: int | str | None = None,
@@ -59,11 +62,15 @@ def load(
     threads nor batch_tokens change an answer. kv_format: how keys and values are kept; "f32" keeps them as they are,
     "f16" halves them, "q8_0" takes 8.5 bits for each and loses a little (docs/quality.md). cache_prompts: conversations
     whose keys and values are kept for their next turn. bits: each weight of a folder in c4, c3 or p3 to p7 is read at
-    so many bits, which is smaller, faster and lossy. cache: keep a GGUF model's weights as they lie in memory in
-    MODEL.edgert beside it, and read that the next time. ram: bytes, a size such as "3GiB", or "auto": the most memory
-    that the process takes in all; what does not fit is read from disk while the model runs, with the same answers.
-    Default: no budget, or "auto" where the model is larger than the free memory. disk_limit: bytes a second, or a rate
-    such as "500MB/s", that it then reads at most. progress(done_bytes, total_bytes): while weights are read.
+    so many bits, which is smaller, faster and lossy. miss_bits: under `ram`, an expert (c4, c3, p3 to p7) that is not
+    in memory when it is needed is computed at so many bits: lossy, and what comes out depends on how fast the disk is.
+    active_experts, min_expert_weight: of a mixture of experts each token uses at most so many, and of these none, but
+    for the likeliest, with a smaller share of their weight; both are lossy. cache: keep a GGUF model's weights as they
+    lie in memory in MODEL.edgert beside it, and read that the next time. ram: bytes, a size such as "3GiB", or "auto":
+    the most memory that the process takes in all; what does not fit is read from disk while the model runs, with the
+    same answers. Default: no budget, or "auto" where the model is larger than the free memory. disk_limit: bytes a
+    second, or a rate such as "500MB/s", that it then reads at most. progress(done_bytes, total_bytes): while weights
+    are read.
 
     Raises ModelNotFoundError, FileFormatError, UnsupportedModelError, UnsupportedFormatError, ConfigError,
     TokenizerError, OutOfMemoryError, DeviceError, ConvertError (the cache cannot be written) or UsageError, all of them
@@ -80,6 +87,9 @@ def load(
         kv_format=kv_format,
         cache_prompts=cache_prompts,
         bits=bits,
+        miss_bits=miss_bits,
+        active_experts=active_experts,
+        min_expert_weight=min_expert_weight,
         cache=cache,
         ram=ram,
         disk_limit=disk_limit,
@@ -175,6 +185,11 @@ class LLM:
     def free_bytes(self) -> int:
         """Bytes of memory that were free before the weights were read."""
         return self._opened.free_bytes
+
+    @property
+    def lossy(self) -> dict[str, Any]:
+        """What was asked for that changes answers to save memory or time, such as {"bits": 3}."""
+        return self._opened.lossy
 
     @property
     def memory(self) -> MemoryPlan | None:

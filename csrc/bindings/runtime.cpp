@@ -67,7 +67,8 @@ Node node_from_tuple(const NodeTuple& tuple, const WeightStore& store) {
                      .num_experts = integer(a, "num_experts"),
                      .top_k = integer(a, "top_k"),
                      .intermediate_size = integer(a, "intermediate_size"),
-                     .normalize = number(a, "normalize") != 0};
+                     .normalize = number(a, "normalize") != 0,
+                     .min_expert_weight = static_cast<float>(number(a, "min_expert_weight"))};
   return node;
 }
 

@@ -68,9 +68,9 @@ void set_stream(WeightStore& store, const std::vector<std::pair<std::string, std
                 const std::vector<std::pair<std::int32_t, std::int32_t>>& lock_order,
                 const std::vector<std::string>& lookups, std::int64_t pool_bytes, std::int64_t ring_bytes,
                 std::int64_t lent_bytes, const std::vector<std::vector<std::string>>& experts, std::int32_t top_k,
-                std::int64_t expert_bytes, const std::string& policy, const std::string& predictor, std::int32_t depth,
-                std::int64_t chunk_bytes, std::int64_t limit_bytes_per_s, const std::string& method,
-                const std::optional<Faults>& faults) {
+                std::int64_t expert_bytes, std::int32_t miss_bits, const std::string& policy,
+                const std::string& predictor, std::int32_t depth, std::int64_t chunk_bytes,
+                std::int64_t limit_bytes_per_s, const std::string& method, const std::optional<Faults>& faults) {
   StreamPlan plan{.cuts = {},
                   .lock_order = lock_order,
                   .lookups = {},
@@ -80,7 +80,12 @@ void set_stream(WeightStore& store, const std::vector<std::pair<std::string, std
                   .experts = {}};
   for (const auto& [name, strips] : cuts) plan.cuts.push_back({store.find(name), strips});
   for (const std::string& name : lookups) plan.lookups.push_back(store.find(name));
-  plan.experts = {.layers = {}, .top_k = top_k, .bytes = expert_bytes, .policy = policy, .predictor = predictor};
+  plan.experts = {.layers = {},
+                  .top_k = top_k,
+                  .bytes = expert_bytes,
+                  .policy = policy,
+                  .predictor = predictor,
+                  .miss_bits = miss_bits};
   for (const std::vector<std::string>& layer : experts) {
     plan.experts.layers.emplace_back();
     for (const std::string& name : layer) plan.experts.layers.back().push_back(store.find(name));
@@ -128,7 +133,7 @@ py::dict stream_counters(const WeightStore& store) {
   for (const ExpertCounters& e : c.experts)
     experts.append(py::dict(py::arg("routed") = e.routed, py::arg("hits") = e.hits, py::arg("late") = e.late_hits,
                             py::arg("misses") = e.misses, py::arg("prefetched") = e.prefetch_loads,
-                            py::arg("wasted") = e.wasted));
+                            py::arg("wasted") = e.wasted, py::arg("coarse") = e.coarse));
   out["experts"] = experts;
   return out;
 }
@@ -143,18 +148,20 @@ void init_weights(py::module_& m) {
            "parts: (file, offset, length). cols = 0: a vector. is_packed: the parts of the format lie in the file, "
            "not rows. unpermute_heads: rows of a GGUF file in RoPE pairs are put back. scale_exponent: scales are "
            "multiplied by 2 to this power. outliers: their starts, columns and values, or nothing.")
-      .def("set_stream", &set_stream, py::kw_only(), py::arg("cuts"), py::arg("lock_order"), py::arg("lookups"),
-           py::arg("pool_bytes"), py::arg("ring_bytes"), py::arg("lent_bytes") = 0,
-           py::arg("experts") = std::vector<std::vector<std::string>>{}, py::arg("top_k") = 0,
-           py::arg("expert_bytes") = 0, py::arg("policy") = kDefaultPolicy, py::arg("predictor") = kDefaultPredictor,
-           py::arg("depth") = 8, py::arg("chunk_bytes") = 1 << 20, py::arg("limit_bytes_per_s") = 0,
-           py::arg("method") = "auto", py::arg("faults") = py::none(),
-           "What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index "
-           "into cuts, "
-           "piece), the first is kept first. lookups: names of which rows are read when they are asked for. "
-           "lent_bytes: of pool_bytes, what keys and values take as they grow. experts: of each layer gate, up, down "
-           "of expert 0, of expert 1, ...; they share expert_bytes. faults: of the disk, for "
-           "tests.")
+      .def(
+          "set_stream", &set_stream, py::kw_only(), py::arg("cuts"), py::arg("lock_order"), py::arg("lookups"),
+          py::arg("pool_bytes"), py::arg("ring_bytes"), py::arg("lent_bytes") = 0,
+          py::arg("experts") = std::vector<std::vector<std::string>>{}, py::arg("top_k") = 0,
+          py::arg("expert_bytes") = 0, py::arg("miss_bits") = 0, py::arg("policy") = kDefaultPolicy,
+          py::arg("predictor") = kDefaultPredictor, py::arg("depth") = 8, py::arg("chunk_bytes") = 1 << 20,
+          py::arg("limit_bytes_per_s") = 0, py::arg("method") = "auto", py::arg("faults") = py::none(),
+          "What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index "
+          "into cuts, "
+          "piece), the first is kept first. lookups: names of which rows are read when they are asked for. "
+          "lent_bytes: of pool_bytes, what keys and values take as they grow. experts: of each layer gate, up, down "
+          "of expert 0, of expert 1, ...; they share expert_bytes. miss_bits: those that are not there when the router "
+          "asks are computed at so many bits, where they nest; 0: waited for. faults: of the disk, for "
+          "tests.")
       .def("start_loading", &start_loading, py::arg("threads"), py::arg("is_budgeted") = false, py::kw_only(),
            py::arg("depth") = 8, py::arg("chunk_bytes") = 1 << 20, py::arg("method") = "auto",
            py::arg("faults") = py::none(), py::call_guard<py::gil_scoped_release>(),

@@ -148,6 +148,7 @@ class Executor {
   AttentionTask attention_task(const Step& step, const SpanRows& span, const AttentionTile& tile,
                                Scratch& scratch) const;
   void moe_route(const Step& step, std::int32_t r);
+  std::int32_t num_experts(const Step& step, std::int32_t r) const;
   void moe_sort(const Step& step);
   std::int32_t num_moe_items(const Step& step, bool is_down) const;
   void moe_linear(const Step& step, std::int32_t item, bool is_down);

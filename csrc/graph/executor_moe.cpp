@@ -17,7 +17,8 @@ std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-// The top_k experts by (logit descending, index ascending), then in ascending index.
+// The top_k experts by (logit descending, index ascending), then in ascending index; -1 behind them for each that is
+// dropped as its share of their weight is too small.
 void Executor::moe_route(const Step& step, std::int32_t r) {
   const NodeAttributes& a = graph_.nodes[at(step.node)].attributes;
   const MoePlan& moe = plan_.moes[at(step.moe)];
@@ -31,12 +32,31 @@ void Executor::moe_route(const Step& step, std::int32_t r) {
     }
     experts[k] = best;
   }
+  const std::int32_t likeliest = experts[0];
   std::sort(experts, experts + a.top_k);
   kernels_.softmax(logits, logits, a.num_experts);
+  std::int32_t* end = experts + a.top_k;
+  const auto sum_up = [&] {
+    float sum = 0.0f;
+    for (const std::int32_t* e = experts; e != end; ++e) sum += logits[*e];
+    return sum;
+  };
+  float sum = sum_up();
+  if (a.min_expert_weight > 0) {
+    const auto is_dropped = [&](std::int32_t e) { return e != likeliest && logits[e] / sum < a.min_expert_weight; };
+    end = std::remove_if(experts, end, is_dropped);
+    std::fill(end, experts + a.top_k, -1);
+    sum = sum_up();
+  }
   float* weights = row(moe.weights, r);
-  float sum = 0.0f;
-  for (std::int32_t k = 0; k < a.top_k; ++k) sum += logits[experts[k]];
-  for (std::int32_t k = 0; k < a.top_k; ++k) weights[k] = a.normalize ? logits[experts[k]] / sum : logits[experts[k]];
+  for (std::int32_t k = 0; k < a.top_k; ++k)
+    weights[k] = experts[k] < 0 ? 0.0f : a.normalize ? logits[experts[k]] / sum : logits[experts[k]];
+}
+
+// That a row uses. REQUIRES: the step is moe_sort, or nothing behind it has run.
+std::int32_t Executor::num_experts(const Step& step, std::int32_t r) const {
+  const std::int32_t* experts = ints(plan_.moes[at(step.moe)].experts, r);
+  return static_cast<std::int32_t>(std::find(experts, experts + attributes(step).top_k, -1) - experts);
 }
 
 // Counting sort of the (token, expert) pairs: slots of an expert are neighbours, experts and tokens ascend.
@@ -47,15 +67,17 @@ void Executor::moe_sort(const Step& step) {
   std::int32_t* first = ints(moe.ranges, 0);
   std::fill_n(first, a.num_experts + 1, 0);
   for (std::int32_t r = 0; r < num; ++r)
-    for (std::int32_t k = 0; k < a.top_k; ++k) ++first[ints(moe.experts, r)[k] + 1];
+    for (std::int32_t k = 0; k < num_experts(step, r); ++k) ++first[ints(moe.experts, r)[k] + 1];
   for (std::int32_t e = 0; e < a.num_experts; ++e) first[e + 1] += first[e];
   std::int32_t* slot_rows = ints(moe.slot_rows, 0);
-  for (std::int32_t r = 0; r < num; ++r)
-    for (std::int32_t k = 0; k < a.top_k; ++k) {
+  for (std::int32_t r = 0; r < num; ++r) {
+    std::fill_n(ints(moe.slots, r), a.top_k, -1);
+    for (std::int32_t k = 0; k < num_experts(step, r); ++k) {
       const std::int32_t slot = first[ints(moe.experts, r)[k]]++;
       slot_rows[slot] = r;
       ints(moe.slots, r)[k] = slot;
     }
+  }
   for (std::int32_t e = a.num_experts; e > 0; --e) first[e] = first[e - 1];
   first[0] = 0;
   std::int32_t* active = first + a.num_experts + 1;
@@ -129,7 +151,7 @@ std::size_t Executor::run_experts(ExpertStream& experts, std::size_t sort) {
   for (std::int32_t i = 0; i < a.num_experts && active[i] >= 0; ++i) group_.push_back(active[i]);
   group_weights_.assign(group_.size(), 0.0f);
   for (std::int32_t r = 0; r < num_rows(step.rows); ++r)
-    for (std::int32_t k = 0; k < a.top_k; ++k) {
+    for (std::int32_t k = 0; k < num_experts(step, r); ++k) {
       const auto it = std::lower_bound(group_.begin(), group_.end(), ints(moe.experts, r)[k]);
       float& weight = group_weights_[static_cast<std::size_t>(it - group_.begin())];
       weight = std::max(weight, row(moe.weights, r)[k]);
@@ -226,7 +248,8 @@ void Executor::moe_linear(const Step& step, std::int32_t item, bool is_down) {
   const std::int32_t out = is_down ? moe.down : matrix == 0 ? moe.gate : moe.up;
   const LinearOutput y{.y = row(out, begin_slot - window_begin_), .stride = stride(out), .bias = nullptr};
   const std::int32_t begin = chunk * kExpertStrips, end = std::min(weight.strips, begin + kExpertStrips);
-  if (const StripPin strips(store_, id, begin, end); strips) choice_.function(id, x)(strips.view(), x, y, begin, end);
+  if (const StripPin strips(store_, id, begin, end); strips)
+    choice_.function(id, x, strips.view().format)(strips.view(), x, y, begin, end);
 }
 
 std::int32_t Executor::num_group_slots(const Step& step) const {
@@ -242,6 +265,7 @@ std::int32_t Executor::num_group_slots(const Step& step) const {
 void Executor::moe_act(const Step& step, std::int32_t item) {
   const NodeAttributes& a = graph_.nodes[at(step.node)].attributes;
   const MoePlan& moe = plan_.moes[at(step.moe)];
+  const std::int32_t* first = ints(moe.ranges, 0);
   std::int32_t slot = item;
   if (is_grouped_) {
     auto expert = group_.begin();
@@ -249,6 +273,7 @@ void Executor::moe_act(const Step& step, std::int32_t item) {
     for (; slot >= end - begin; std::tie(begin, end) = window_slots(step, *++expert)) slot -= end - begin;
     slot += begin - window_begin_;
   }
+  if (slot >= first[a.num_experts]) return;  // there are fewer where experts are dropped
   kernels_.silu_mul(row(moe.gate, slot), row(moe.up, slot), row(moe.gate, slot),
                     round_up(a.intermediate_size, kStripRows));
   for (const std::int32_t act : moe.act)

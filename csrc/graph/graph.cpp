@@ -94,6 +94,7 @@ struct Checker {
         break;
       case Op::moe:
         require(a.num_experts > 0 && a.top_k > 0 && a.top_k <= a.num_experts, "top_k out of range");
+        require(a.min_expert_weight >= 0 && a.min_expert_weight <= 1, "min_expert_weight out of range");
         require(a.intermediate_size > 0 && a.intermediate_size <= kMaxWidth, "intermediate_size out of range");
         count(2, 3 * static_cast<std::size_t>(a.num_experts), 3 * static_cast<std::size_t>(a.num_experts));
         same_width(0);

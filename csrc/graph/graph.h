@@ -32,6 +32,7 @@ struct NodeAttributes {
   float scale = 0, soft_cap = 0;  // attention, and the operations of these names
   std::int32_t num_experts = 0, top_k = 0, intermediate_size = 0;
   bool normalize = false;
+  float min_expert_weight = 0;  // experts with a smaller share of a token's weight are dropped, but for the likeliest
 };
 
 struct Node {

@@ -83,6 +83,11 @@ class LinearChoice {
     if (chosen.run != nullptr && (x.tables != nullptr || !chosen.needs_tables)) return chosen.run;
     return linear_function(kernels_.linear[static_cast<int>(shape.format)], x);
   }
+  // The same for what it is seen as: where these are its leading parts, no kernels were timed.
+  LinearFunction function(WeightId id, const LinearInput& x, Format format) const {
+    const Shape& shape = shapes_[static_cast<std::size_t>(shape_of_[static_cast<std::size_t>(id)])];
+    return format == shape.format ? function(id, x) : linear_function(kernels_.linear[static_cast<int>(format)], x);
+  }
   // For every shape and every class of tokens that a step may have.
   const std::vector<LinearPick>& picks() const { return picks_; }
 

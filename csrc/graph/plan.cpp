@@ -291,7 +291,7 @@ class Compiler {
           read(s.quantized[0]), read(s.quantized[1]), read(m.slot_rows), read(m.ranges), write(m.gate), write(m.up);
           break;
         case StepKind::moe_act:
-          read(m.up), write(m.gate), write(m.act[0]), write(m.act[1]);
+          read(m.up), read(m.ranges), write(m.gate), write(m.act[0]), write(m.act[1]);
           break;
         case StepKind::moe_down:
           read(m.gate), read(m.act[0]), read(m.act[1]), read(m.ranges), write(m.down);

@@ -74,9 +74,9 @@ inline constexpr std::int32_t kLogits = -2;
 
 // Buffers of one mixture-of-experts node.
 struct MoePlan {
-  std::int32_t experts = -1;    // int32 [rows][top_k], ascending
+  std::int32_t experts = -1;    // int32 [rows][top_k], ascending; -1 behind them for those that are dropped
   std::int32_t weights = -1;    // float32 [rows][top_k]
-  std::int32_t slots = -1;      // int32 [rows][top_k]: where the pair's result lies
+  std::int32_t slots = -1;      // int32 [rows][top_k]: where the pair's result lies; -1: there is none
   std::int32_t slot_rows = -1;  // int32 [rows * top_k]: which row a slot reads, experts in ascending order
   // int32: first slot of each expert [num_experts + 1], then the active experts in ascending order, ended by -1.
   std::int32_t ranges = -1;

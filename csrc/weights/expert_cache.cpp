@@ -296,6 +296,12 @@ void ExpertCache::arrived(std::int32_t layer, std::int32_t expert) {
   if (e.is_unused) prefetch_in_flight_bytes_ -= options_.expert_bytes[slot(layer, expert)];
 }
 
+void ExpertCache::reread(std::int32_t layer, std::int32_t expert) {
+  Expert& e = at(layer, expert);
+  e.state = ExpertState::in_flight;
+  if (e.is_unused) prefetch_in_flight_bytes_ += options_.expert_bytes[slot(layer, expert)];
+}
+
 void ExpertCache::failed(std::int32_t layer, std::int32_t expert) {
   Expert& e = at(layer, expert);
   const std::int64_t num_bytes = options_.expert_bytes[slot(layer, expert)];

@@ -46,6 +46,7 @@ struct ExpertCounters {
   std::int64_t loads = 0, prefetch_loads = 0;        // reads ordered because of the router, because of a prediction
   std::int64_t cancelled = 0;                        // predicted reads that never began
   std::int64_t wasted = 0;                           // predicted reads that were evicted unused
+  std::int64_t coarse = 0;                           // computed from their leading parts: counted by the owner
   std::int64_t load_bytes = 0, prefetch_bytes = 0, cancelled_bytes = 0, wasted_bytes = 0;
   std::int64_t predicted_routed = 0;              // experts that the router asked for after a prediction of the layer,
   std::int64_t recalled_top_k = 0, recalled = 0;  // and those among the likeliest top_k, over_fetch of it
@@ -82,6 +83,8 @@ class ExpertCache {
   CacheDecision fill(std::int32_t layer);
 
   void arrived(std::int32_t layer, std::int32_t expert);
+  // More of a resident expert is read: it is in flight until it has arrived again.
+  void reread(std::int32_t layer, std::int32_t expert);
   // A read that failed, or one that was cancelled: the expert is on disk again, the bytes are free.
   void failed(std::int32_t layer, std::int32_t expert);
   void cancelled(std::int32_t layer, std::int32_t expert);

@@ -16,6 +16,8 @@ constexpr std::size_t kGroup = 8;
 constexpr std::int64_t kPrefetchBytes = std::int64_t{2} << 20;
 // Of the memory, for rows that wait to be packed.
 constexpr std::int64_t kRawShare = 8;
+// Of experts that are read to their end at a time: little, as what the router asks for next waits for it.
+constexpr std::int64_t kRestBytes = std::int64_t{1} << 20;
 
 }  // namespace
 
@@ -41,7 +43,7 @@ ExpertStream::ExpertStream(const std::vector<const WeightRequest*>& requests,
         place_of_[static_cast<std::size_t>(ids[m])] = {static_cast<std::int32_t>(pieces_.size()),
                                                        static_cast<std::int32_t>(m)};
       }
-      pieces_.push_back(make_piece(ids, parts));
+      pieces_.push_back(make_piece(ids, parts, plan.miss_bits));
       states_.push_back(std::make_unique<State>());
       slot_bytes_ = std::max(slot_bytes_, pieces_.back().memory_bytes);
       raw_slot_bytes_ = std::max(raw_slot_bytes_, pieces_.back().raw_bytes);
@@ -63,13 +65,20 @@ ExpertStream::ExpertStream(const std::vector<const WeightRequest*>& requests,
   raw_ = Memory(static_cast<std::size_t>(num_raw > 0 ? num_raw * raw_slot_bytes_ + kSlack : 0));
   for (std::int64_t i = num_slots; i-- > 0;) free_slots_.push_back(static_cast<std::int32_t>(i));
   for (std::int64_t i = num_raw; i-- > 0;) free_raw_slots_.push_back(static_cast<std::int32_t>(i));
+  num_coarse_.resize(plan.layers.size());
+  // What is in flight is not evicted: with predictions it leaves room for the experts of one token.
+  const std::int64_t num_spare = num_slots - plan.top_k;
+  if (plan.miss_bits > 0)
+    max_rests_ =
+        static_cast<std::size_t>(std::min(std::max<std::int64_t>(1, kRestBytes / slot_bytes_), (num_spare + 1) / 2));
   ExpertCacheOptions options;
   options.shape = {static_cast<std::int32_t>(plan.layers.size()), static_cast<std::int32_t>(num_experts)};
   options.top_k = plan.top_k;
   options.expert_bytes.assign(pieces_.size(), slot_bytes_);
   options.capacity_bytes = num_slots * slot_bytes_;
   if (plan.predictor != "none")
-    options.prefetch_bytes = std::min(plan.top_k * slot_bytes_, std::max(slot_bytes_, kPrefetchBytes));
+    options.prefetch_bytes = std::min({plan.top_k * slot_bytes_, std::max(slot_bytes_, kPrefetchBytes),
+                                       (num_spare - static_cast<std::int64_t>(max_rests_)) * slot_bytes_});
   options.over_fetch = 2 * plan.top_k;
   cache_ = std::make_unique<ExpertCache>(options, make_policy(plan.policy, {.shape = options.shape}),
                                          make_predictor(plan.predictor, {.shape = options.shape, .top_k = plan.top_k}));
@@ -98,7 +107,7 @@ void ExpertStream::give_up_left() {
                                                 [this](std::size_t piece) { return !states_[piece]->is_wanted; });
   for (auto it = first_left; it != waiting_.end(); ++it) {
     states_[*it]->is_waiting = false;
-    ended_.emplace_back(*it, ReadOutcome::cancelled);
+    ended_.push_back({*it, ReadOutcome::cancelled, false});
   }
   waiting_.erase(first_left, waiting_.end());
   for (std::size_t piece = 0; piece < pieces_.size() && raw_slot_bytes_ > 0; ++piece) {
@@ -154,6 +163,7 @@ bool ExpertStream::next_group(std::vector<std::int32_t>& experts) {
     drain();
     admit();
   }
+  if (group_.empty()) start_rests();
   // Not where experts are packed: nobody packs what was not asked for, and it would hold its raw slot.
   if (group_.empty() && !pass_.is_stopped() && num_reading_ == 0 && num_raw_slots_ == 0)
     apply(cache_->fill(layer_), ReadPriority::predicted);
@@ -171,6 +181,10 @@ void ExpertStream::fill_group(std::size_t most) {
       if (wants_resident && states_[piece]->residence.load() != Residence::resident) continue;
       is_done_[i] = 1;
       group_.push_back(experts_[i]);
+      if (!pieces_[piece].is_in_two() || !states_[piece]->is_coarse()) continue;
+      ++num_coarse_[static_cast<std::size_t>(layer_)];
+      if (const auto it = std::find(coarse_.begin(), coarse_.end(), piece); it != coarse_.end())
+        std::rotate(coarse_.begin(), it, it + 1);
     }
     if (!group_.empty()) return;
   }
@@ -215,11 +229,11 @@ void ExpertStream::apply(const CacheDecision& decision, ReadPriority priority) {
   for (const ExpertRef expert : decision.evict) forget(index(expert));
   for (const ExpertRef expert : decision.cancel) {
     const std::size_t piece = index(expert);
-    states_[piece]->is_wanted = false;
+    states_[piece]->is_wanted = states_[piece]->reads_on = false;
     if (states_[piece]->is_waiting) {
       waiting_.erase(std::find(waiting_.begin(), waiting_.end(), piece));
       states_[piece]->is_waiting = false;
-      ended_.emplace_back(piece, ReadOutcome::cancelled);
+      ended_.push_back({piece, ReadOutcome::cancelled, false});
       continue;
     }
     for (std::size_t s = 0; s < pieces_[piece].segments.size(); ++s) reader_.cancel(segment_tag(number_ | piece, s));
@@ -228,6 +242,7 @@ void ExpertStream::apply(const CacheDecision& decision, ReadPriority priority) {
     State& s = *states_[index(expert)];
     s.priority = priority;
     s.is_wanted = priority == ReadPriority::demand;
+    s.reads_on = !s.is_wanted;
     s.slot = free_slots_.back();
     free_slots_.pop_back();
     s.memory = memory_.data() + s.slot * slot_bytes_;
@@ -293,11 +308,33 @@ void ExpertStream::forget(std::size_t piece) {
   if (s.raw_slot >= 0) free_raw_slots_.push_back(std::exchange(s.raw_slot, -1));
   free_slots_.push_back(std::exchange(s.slot, -1));
   s.residence.store(Residence::absent);
+  if (pieces_[piece].is_in_two()) std::erase(coarse_, piece);
+}
+
+void ExpertStream::begin_rest(std::size_t piece) {
+  State& s = *states_[piece];
+  s.is_reading_rest = true;
+  ++num_rests_;
+  ++num_reading_;
+  s.read_rest(reader_, pieces_[piece], number_ | piece, ReadPriority::predicted);
+}
+
+// When the experts of a layer are there, the disk has time for what they lack.
+void ExpertStream::start_rests() {
+  while (num_rests_ < max_rests_ && !coarse_.empty() && !pass_.is_stopped()) {
+    const std::size_t piece = coarse_.front();
+    coarse_.pop_front();
+    const ExpertRef expert = ref(piece);
+    cache_->reread(expert.layer, expert.expert);
+    begin_rest(piece);
+  }
 }
 
 // A prediction that came true while it was on its way.
 void ExpertStream::prefer(std::size_t piece) {
   State& s = *states_[piece];
+  if (s.residence.load() == Residence::resident) return;  // the rest of it is on its way, and not waited for
+  s.reads_on = false;
   s.priority = ReadPriority::demand;
   s.is_wanted = true;
   if (s.is_waiting) {
@@ -315,18 +352,30 @@ void ExpertStream::read_ended(ReadTag number, ReadOutcome outcome) {
   State& s = *states_[piece];
   if (!s.ended(outcome)) return;
   --num_reading_;
+  if (s.is_reading_rest)
+    return ended_.push_back({piece, s.has_failed() ? ReadOutcome::cancelled : ReadOutcome::complete, true});
   if (s.has_failed() && s.raw_slot >= 0) free_raw_slots_.push_back(std::exchange(s.raw_slot, -1));
   if (s.has_failed() && s.is_wanted && !pass_.is_stopped()) return begin_read(piece);
   if (!s.has_failed()) s.residence.store(Residence::resident, std::memory_order_release);
-  ended_.emplace_back(piece, s.has_failed() ? ReadOutcome::cancelled : ReadOutcome::complete);
+  if (!s.has_failed() && pieces_[piece].is_in_two() && s.reads_on && pass_.is_running() && !pass_.is_stopped())
+    return begin_rest(piece);
+  ended_.push_back({piece, s.has_failed() ? ReadOutcome::cancelled : ReadOutcome::complete, false});
 }
 
 // Tells the cache what has happened since the last time.
 void ExpertStream::drain() {
-  for (const auto& [piece, outcome] : ended_) {
+  for (const auto& [piece, outcome, is_rest] : ended_) {
     const ExpertRef expert = ref(piece);
-    if (outcome == ReadOutcome::complete) {
+    if (is_rest || outcome == ReadOutcome::complete) {
       cache_->arrived(expert.layer, expert.expert);
+      if (!pieces_[piece].is_in_two()) continue;
+      if (is_rest) --num_rests_;
+      states_[piece]->is_reading_rest = false;
+      if (is_rest && outcome == ReadOutcome::complete) {
+        states_[piece]->set_coarse(false);
+      } else {
+        is_rest ? coarse_.push_back(piece) : coarse_.push_front(piece);
+      }
     } else {
       forget(piece);
       cache_->cancelled(expert.layer, expert.expert);
@@ -362,12 +411,14 @@ bool ExpertStream::acquire(WeightId id, std::int32_t begin, std::int32_t end, St
   }
   lease.end = end;
   lease.view = piece_view(m, *views_[static_cast<std::size_t>(id)], s.memory);
+  if (s.is_coarse()) lease.view.format = m.leading_format;
   return true;
 }
 
 std::vector<ExpertCounters> ExpertStream::counters() const {
-  const std::span<const ExpertCounters> counters = cache_->counters();
-  return {counters.begin(), counters.end()};
+  std::vector<ExpertCounters> counters(cache_->counters().begin(), cache_->counters().end());
+  for (std::size_t layer = 0; layer < counters.size(); ++layer) counters[layer].coarse = num_coarse_[layer];
+  return counters;
 }
 
 void ExpertStream::add_times(std::vector<StreamTimes>& times) const {

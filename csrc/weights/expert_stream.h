@@ -20,6 +20,8 @@ struct ExpertPlan {
   std::int32_t top_k = 1;
   std::int64_t bytes = 0;  // of memory for experts, raw bytes included; 0: all are resident
   std::string policy = kDefaultPolicy, predictor = kDefaultPredictor;
+  // Experts that are not there when the router asks are computed from the parts up to this width; 0: waited for.
+  std::int32_t miss_bits = 0;
 };
 
 // Some strips of a weight, resident while the lease lasts.
@@ -72,7 +74,15 @@ class ExpertStream {
     std::int32_t slot = -1, raw_slot = -1;
     bool is_waiting = false;  // for a raw slot
     bool is_wanted = false;   // by the router: a read that is cancelled begins again
+    // Of a piece that is read in two: what is left follows the leading parts at once, as nobody has asked for it yet;
+    // it is being read, or that has ended and the cache does not know.
+    bool reads_on = false, is_reading_rest = false;
     ReadPriority priority = ReadPriority::demand;
+  };
+  struct Ended {
+    std::size_t piece;
+    ReadOutcome outcome;
+    bool is_rest;
   };
   struct Place {
     std::int32_t piece = -1, matrix = 0;
@@ -95,6 +105,8 @@ class ExpertStream {
   void admit();
   bool postpone_last();
   void give_up_left();
+  void begin_rest(std::size_t piece);
+  void start_rests();
 
   const std::vector<const WeightView*> views_;
   Pass& pass_;
@@ -109,6 +121,11 @@ class ExpertStream {
   std::vector<std::int32_t> free_slots_, free_raw_slots_;
   std::deque<std::size_t> waiting_;  // pieces that want a raw slot
   std::unique_ptr<ExpertCache> cache_;
+  // Pieces with leading parts only, the last used first, of which nothing is being read; how many are read to their
+  // end, and may be, at a time.
+  std::deque<std::size_t> coarse_;
+  std::size_t num_rests_ = 0, max_rests_ = 0;
+  std::vector<std::int64_t> num_coarse_;  // by layer: experts that were computed so
   // The routing that is being worked through.
   std::int32_t layer_ = 0;
   ExpertOrder order_ = ExpertOrder::resident_first;
@@ -116,8 +133,8 @@ class ExpertStream {
   std::vector<char> is_done_;
   std::int32_t num_deferred_ = 0;
   std::int32_t num_reading_ = 0;
-  std::vector<std::pair<std::size_t, ReadOutcome>> ended_;  // told to the cache by the caller's thread
-  std::vector<StreamTimes> times_;                          // by WeightId
+  std::vector<Ended> ended_;        // told to the cache by the caller's thread
+  std::vector<StreamTimes> times_;  // by WeightId
 };
 
 }  // namespace edgert

@@ -1,6 +1,8 @@
 #include "weights/piece.h"
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "base/memory.h"
 #include "io/reader.h"
@@ -17,7 +19,17 @@ struct Range {
   std::int64_t offset, length;
   std::size_t matrix;
   int part;  // -1: rows
+  bool is_leading = true;
 };
+
+// What the leading parts of a tensor are by themselves: p2 to p7 and c2 to c4 at no more than `bits` bits, other
+// formats as they are. REQUIRES: bits is 2 or more.
+Format leading_format(Format format, int bits) {
+  for (const auto& [narrowest, widest] : {std::pair{Format::p2, Format::p7}, std::pair{Format::c2, Format::c4}})
+    if (format >= narrowest && format <= widest)
+      return std::min(format, static_cast<Format>(static_cast<int>(narrowest) + bits - 2));
+  return format;
+}
 
 bool is_aligned(const WeightRequest& r) {
   return std::all_of(r.parts.begin(), r.parts.end(),
@@ -40,16 +52,20 @@ void add_ranges(const PieceMatrix& m, std::size_t index, bool is_packed, std::ve
     const std::int64_t strip = strip_part_bytes(r, p);
     if (strip == 0) continue;
     const PartAddress& part = r.parts[static_cast<std::size_t>(p)];
-    ranges.push_back({part.file, part.offset + m.first_strip * strip, m.num_strips * strip, index, p});
+    ranges.push_back({part.file, part.offset + m.first_strip * strip, m.num_strips * strip, index, p,
+                      p < spec(m.leading_format).num_parts});
   }
 }
 
-// Lays the ranges out as segments of `piece`, neighbours in one; returns the bytes of their windows.
+// Lays the ranges out as segments of `piece`, leading ones first, neighbours in one; returns the bytes of their
+// windows.
 std::int64_t lay_out(std::vector<Range>& ranges, Piece& piece) {
-  std::sort(ranges.begin(), ranges.end(),
-            [](const Range& a, const Range& b) { return a.file != b.file ? a.file < b.file : a.offset < b.offset; });
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+    return std::tuple(!a.is_leading, a.file, a.offset) < std::tuple(!b.is_leading, b.file, b.offset);
+  });
+  bool is_leading = true;
   for (const Range& range : ranges) {
-    if (!piece.segments.empty()) {
+    if (std::exchange(is_leading, range.is_leading) == range.is_leading && !piece.segments.empty()) {
       PieceSegment& last = piece.segments.back();
       if (last.file == range.file && range.offset - (last.offset + last.length) < kMergedGap) {
         last.length = std::max(last.length, range.offset + range.length - last.offset);
@@ -57,6 +73,7 @@ std::int64_t lay_out(std::vector<Range>& ranges, Piece& piece) {
       }
     }
     piece.segments.push_back({range.file, range.offset, range.length, 0});
+    if (range.is_leading) piece.num_leading = piece.segments.size();
   }
   std::int64_t end = 0;
   for (PieceSegment& segment : piece.segments) {
@@ -83,14 +100,20 @@ std::int64_t place_parts(PieceMatrix& m, std::int64_t end) {
   return end;
 }
 
-Piece complete(Piece piece) {
+Piece complete(Piece piece, int leading_bits = 0) {
   const bool is_packed = std::any_of(piece.matrices.begin(), piece.matrices.end(), [](const PieceMatrix& m) {
     return !m.request->is_direct() || !is_aligned(*m.request);
   });
   std::vector<Range> ranges;
   for (std::size_t i = 0; i < piece.matrices.size(); ++i) {
-    piece.matrices[i].places.fill(-1);
-    add_ranges(piece.matrices[i], i, is_packed, ranges);
+    PieceMatrix& m = piece.matrices[i];
+    m.places.fill(-1);
+    const Format format = m.request->format;
+    m.leading_format = leading_bits > 0 && !is_packed ? leading_format(format, leading_bits) : format;
+    // In a codebook the width has a table of its own, and the scale stays.
+    if (format <= Format::p7) m.leading_exponent = static_cast<int>(format) - static_cast<int>(m.leading_format);
+    piece.needs_preparing |= m.leading_exponent > 0;
+    add_ranges(m, i, is_packed, ranges);
   }
   const std::int64_t window = lay_out(ranges, piece);
   for (const Range& range : ranges) {
@@ -123,13 +146,14 @@ Piece make_piece(WeightId id, const WeightRequest& request, std::int32_t first_s
   return complete(std::move(piece));
 }
 
-Piece make_piece(const std::vector<WeightId>& ids, const std::vector<const WeightRequest*>& requests) {
+Piece make_piece(const std::vector<WeightId>& ids, const std::vector<const WeightRequest*>& requests,
+                 int leading_bits) {
   Piece piece;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto strips = static_cast<std::int32_t>((requests[i]->rows + kStripRows - 1) / kStripRows);
     piece.matrices.push_back({ids[i], requests[i], 0, strips});
   }
-  return complete(std::move(piece));
+  return complete(std::move(piece), leading_bits);
 }
 
 void prepare_strips(const PieceMatrix& matrix, std::uint8_t* memory, const std::uint8_t* raw, std::int32_t begin,
@@ -150,6 +174,12 @@ void prepare_strips(const PieceMatrix& matrix, std::uint8_t* memory, const std::
   const std::int64_t first = std::int64_t{matrix.first_strip} * kStripRows;
   const std::int64_t rows = std::min(r.rows - first, std::int64_t{matrix.num_strips} * kStripRows);
   place_strips(r, raw + matrix.raw_place, first, rows, begin, end, out);
+}
+
+void widen_scales(const PieceMatrix& matrix, std::uint8_t* memory, std::int32_t begin, std::int32_t end,
+                  std::int32_t exponent) {
+  const std::int64_t strip = strip_part_bytes(*matrix.request, 0);
+  multiply_bf16(memory + matrix.places[0] + (begin - matrix.first_strip) * strip, (end - begin) * strip / 2, exponent);
 }
 
 WeightView piece_view(const PieceMatrix& matrix, const WeightView& base, std::uint8_t* memory) {

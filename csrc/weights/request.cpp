@@ -1,6 +1,7 @@
 #include "weights/request.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
@@ -23,16 +24,6 @@ float widen(Format format, const std::uint8_t* p) {
   std::uint16_t bits;
   std::memcpy(&bits, p, 2);
   return format == Format::f16 ? float_from_f16(bits) : float_from_bf16(bits);
-}
-
-// By a power of two, which is exact up to the largest bfloat16.
-void multiply_bf16(std::uint8_t* values, std::int64_t count, float factor) {
-  for (std::uint8_t* p = values; p < values + 2 * count; p += 2) {
-    std::uint16_t bits;
-    std::memcpy(&bits, p, 2);
-    bits = static_cast<std::uint16_t>(bits_from_float(float_from_bf16(bits) * factor) >> 16);
-    std::memcpy(p, &bits, 2);
-  }
 }
 
 // Where the packer writes six bits: the products with codes that matrix units take as bytes rely on it.
@@ -104,13 +95,22 @@ void place_strips(const WeightRequest& request, const std::uint8_t* data, std::i
   }
 }
 
+void multiply_bf16(std::uint8_t* values, std::int64_t count, std::int32_t exponent) {
+  const float factor = std::ldexp(1.0f, exponent);
+  for (std::uint8_t* p = values; p < values + 2 * count; p += 2) {
+    std::uint16_t bits;
+    std::memcpy(&bits, p, 2);
+    bits = static_cast<std::uint16_t>(bits_from_float(float_from_bf16(bits) * factor) >> 16);
+    std::memcpy(p, &bits, 2);
+  }
+}
+
 bool needs_finish(const WeightRequest& request, std::int32_t part) {
   return (part == 0 && request.scale_exponent > 0) || has_six_bits(request.format, part);
 }
 
 void finish_part(const WeightRequest& request, std::int32_t part, std::uint8_t* bytes, std::int64_t count) {
-  if (part == 0 && request.scale_exponent > 0)
-    multiply_bf16(bytes, count / 2, static_cast<float>(1 << request.scale_exponent));
+  if (part == 0 && request.scale_exponent > 0) multiply_bf16(bytes, count / 2, request.scale_exponent);
   if (!has_six_bits(request.format, part) || count == 0) return;
   const std::uint8_t largest = *std::max_element(bytes, bytes + count);
   if (largest > 63)

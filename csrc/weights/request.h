@@ -51,6 +51,9 @@ void place_rows(const WeightRequest& request, const std::uint8_t* data, std::int
 void place_strips(const WeightRequest& request, const std::uint8_t* data, std::int64_t first_row, std::int64_t num_rows,
                   std::int64_t first_strip, std::int64_t last_strip, std::uint8_t* const out[kMaxParts]);
 
+// Multiplies bf16 values by 2 to this power, which is exact up to the largest of them.
+void multiply_bf16(std::uint8_t* values, std::int64_t count, std::int32_t exponent);
+
 // What bytes of a packed part need before kernels may read them: scales are widened, numbers of six bits looked at.
 bool needs_finish(const WeightRequest& request, std::int32_t part);
 // Throws std::invalid_argument for a number that is too large.

@@ -26,24 +26,33 @@ def open_model(
     threads: int | None,
     context: int | None,
     bits: int | None = None,
+    miss_bits: int | None = None,
+    active_experts: int | None = None,
+    min_expert_weight: float | None = None,
     kv_format: str = "f16",
     cache: bool = False,
     ram: str | None = None,
     disk_limit: str | None = None,
 ) -> LLM:
-    """The model, with its progress on stderr while its weights are read. bits and kv_format are checked by `load`."""
+    """The model, with its progress on stderr while its weights are read. Values are checked by `load`."""
     with BytesProgress(f"loading {path.name if path else 'the model'}") as progress:
         llm = load(
             path,
             threads=threads,
             context=context,
             bits=bits,
+            miss_bits=miss_bits,
+            active_experts=active_experts,
+            min_expert_weight=min_expert_weight,
             kv_format=cast(Any, kv_format),
             cache=cache,
             ram=ram,
             disk_limit=disk_limit,
             progress=progress.update,
         )
+    if llm.lossy:
+        given = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in llm.lossy.items())
+        notice(f"lossy: {given}")
     if ram is None and llm.memory is not None and not llm.memory.placement.fits:
         notice(
             f"{llm.path.name} takes {size(llm.file_bytes)}, {size(llm.free_bytes)} are free: reading it from disk as "

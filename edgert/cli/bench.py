@@ -6,7 +6,7 @@ import json
 import statistics
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -46,12 +46,13 @@ class BenchRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchedModel:
-    """What was measured; token_bytes are the bytes of weights that decoding a token reads."""
+    """What was measured; token_bytes are the bytes of weights that decoding a token reads. lossy: as LLM.lossy."""
 
     model: str
     architecture: str
     isa: str
     token_bytes: int
+    lossy: dict[str, Any]
 
 
 def bench(
@@ -65,6 +66,9 @@ def bench(
     prompt_tokens: Annotated[int, typer.Option("-p", "--prompt-tokens", metavar="N", help="Tokens to read.")] = 512,
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", metavar="N", help="Tokens to write.")] = 64,
     bits: options.Bits = None,
+    miss_bits: options.MissBits = None,
+    active_experts: options.ActiveExperts = None,
+    min_expert_weight: options.MinExpertWeight = None,
     cache: options.Cache = False,
     ram: options.Ram = None,
     disk_limit: options.DiskLimit = None,
@@ -86,7 +90,17 @@ def bench(
             raise UsageError(f"{name}: found {value}, expected at least {low}")
     from edgert.cli.answers import open_model
 
-    open_with = partial(open_model, opened, bits=bits, cache=cache, ram=ram, disk_limit=disk_limit)
+    open_with = partial(
+        open_model,
+        opened,
+        bits=bits,
+        miss_bits=miss_bits,
+        active_experts=active_experts,
+        min_expert_weight=min_expert_weight,
+        cache=cache,
+        ram=ram,
+        disk_limit=disk_limit,
+    )
     results = [_measure(open_with, count, prompt_tokens, max_tokens, with_profile=profile) for count in counts]
     subject, rows = results[0][0], [row for _, row, _ in results]
     profiles = [profiled for _, _, one_count in results for profiled in one_count]
@@ -127,7 +141,11 @@ def _measure(
 
     with open_with(threads=threads, context=prompt_tokens + max_tokens) as llm:
         subject = BenchedModel(
-            model=str(llm.path), architecture=llm.architecture, isa=llm.isa, token_bytes=llm.token_bytes
+            model=str(llm.path),
+            architecture=llm.architecture,
+            isa=llm.isa,
+            token_bytes=llm.token_bytes,
+            lossy=llm.lossy,
         )
         bandwidths: list[float] = []
         measured: list[Timings] = []

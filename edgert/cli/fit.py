@@ -21,6 +21,8 @@ def fit(
     ram: options.Ram = None,
     context: options.Context = None,
     bits: options.Bits = None,
+    active_experts: options.ActiveExperts = None,
+    min_expert_weight: options.MinExpertWeight = None,
     kv_format: options.KVFormat = "f16",
     as_json: options.Json = False,
 ) -> None:
@@ -43,7 +45,14 @@ def fit(
     with StatusLine(lambda: doing[-1]):
         values = fit_plan(
             opened or DEFAULT_MODEL,
-            LoadOptions(context=context, bits=bits, kv_format=kv_format, ram=ram or "auto"),
+            LoadOptions(
+                context=context,
+                bits=bits,
+                active_experts=active_experts,
+                min_expert_weight=min_expert_weight,
+                kv_format=kv_format,
+                ram=ram or "auto",
+            ),
             doing.append,
         )
     if as_json:

@@ -31,6 +31,7 @@ KEYS = {
     "context": "tokens of prompt and answer",
     "kv_format": "how keys and values are kept",
     "bits": "the width that was asked for with --bits, or null",
+    "lossy": "what was asked for that changes answers: bits, active_experts, min_expert_weight",
     "budget": "total_bytes, base_bytes (the program and the tokenizer, assumed), activation_bytes (at most), kv_bytes, "
     "reserve_bytes",
     "round_tokens": "tokens that are computed at a time",
@@ -52,7 +53,12 @@ def fit_plan(path: Path, options: LoadOptions, progress: Callable[[str], None]) 
 
     Raises what open_model raises, OutOfMemoryError below the minimum, DeviceError where the disk cannot be measured.
     """
-    model = open_model(path, bits=options.bits)
+    model = open_model(
+        path,
+        bits=options.bits,
+        active_experts=options.active_experts,
+        min_expert_weight=options.min_expert_weight,
+    )
     threads = default_threads()
     ram_bytes = budget_bytes(model, options, available_bytes())
     assert ram_bytes is not None, "options have a budget"
@@ -85,6 +91,7 @@ def fit_plan(path: Path, options: LoadOptions, progress: Callable[[str], None]) 
         "context": plan.context,
         "kv_format": options.kv_format,
         "bits": options.bits,
+        "lossy": options.lossy(),
         "budget": asdict(plan.budget),
         "round_tokens": plan.round_tokens,
         "plan": {

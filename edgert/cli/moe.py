@@ -95,7 +95,7 @@ def simulate(
       edgert moe simulate routing.npz --budget 25%,50%
       edgert moe simulate routing.npz --policy lru,lfu --predictor none,blend --disk 500MB/s --layer-ms 0.8
     """
-    from edgert.cli.moe_table import hit_rate_svg, table
+    from edgert.cli.moe_table import hit_rate_svg, recall_table, table
     from edgert.offload.expert_trace import load
     from edgert.offload.simulate import Device, default_device
 
@@ -114,8 +114,9 @@ def simulate(
         print(json.dumps({"device": asdict(device), "runs": [asdict(run) for run in runs]}))
         return
     notice(f"{recorded.num_tokens - recorded.num_tokens // 2} tokens, disk {size(round(device.disk_bytes_per_s))}/s")
-    for line in table(runs, recorded.total_bytes):
-        print(line)
+    print("\n".join(table(runs, recorded.total_bytes)))
+    if by_layer := recall_table(runs):
+        print("\n" + "\n".join(by_layer))
 
 
 def read_text(path: Path) -> str:

@@ -33,6 +33,20 @@ def table(runs: Sequence[SimulatedRun], total_bytes: int) -> list[str]:
     return lines
 
 
+def recall_table(runs: Sequence[SimulatedRun]) -> list[str]:
+    """A line for each layer: of the experts that its router chose, how many each predictor had among the likeliest.
+
+    What a predictor says depends on the routing alone, so that one run of each tells it. Empty without a predictor.
+    """
+    by_predictor = {run.predictor: run.recall for run in runs if run.predictor != "none"}
+    if not by_predictor:
+        return []
+    lines = [" ".join([f"{'recall':<8}", *(f"{name:>16}" for name in by_predictor)])]
+    for layer, recalls in enumerate(zip(*by_predictor.values(), strict=True)):
+        lines.append(" ".join([f"layer {layer:<2}", *(f"{100 * recall:15.1f}%" for recall in recalls)]))
+    return lines
+
+
 def _reference(runs: Sequence[SimulatedRun], run: SimulatedRun, policy: str) -> SimulatedRun:
     wanted = (run.capacity_bytes, policy, "none")
     return next(other for other in runs if (other.capacity_bytes, other.policy, other.predictor) == wanted)

@@ -86,6 +86,32 @@ Bits: TypeAlias = Annotated[
         help="Read a c4, c3 or p3 to p7 model at N bits a weight: smaller, faster and lossy. Default: all of them.",
     ),
 ]
+MissBits: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--miss-bits",
+        metavar="N",
+        help="With --ram: wait for N bits only of an expert (c4, c3, p3 to p7) that is not in memory: faster, lossy, "
+        "and the answer depends on how fast the disk is. Default: wait for all.",
+    ),
+]
+ActiveExperts: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--active-experts",
+        metavar="N",
+        help="Let each token use only N experts of a mixture: faster and lossy. Default: as many as the model does.",
+    ),
+]
+MinExpertWeight: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--min-expert-weight",
+        metavar="X",
+        help="Drop experts with less than this share of a token's weight, never the likeliest: faster and lossy. "
+        "Default: none.",
+    ),
+]
 KVFormat: TypeAlias = Annotated[
     str,
     typer.Option(

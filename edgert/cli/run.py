@@ -47,6 +47,9 @@ def run(
     threads: options.Threads = None,
     context: options.Context = None,
     bits: options.Bits = None,
+    miss_bits: options.MissBits = None,
+    active_experts: options.ActiveExperts = None,
+    min_expert_weight: options.MinExpertWeight = None,
     kv_format: options.KVFormat = "f16",
     cache: options.Cache = False,
     ram: options.Ram = None,
@@ -95,6 +98,9 @@ def run(
             threads=threads,
             context=context,
             bits=bits,
+            miss_bits=miss_bits,
+            active_experts=active_experts,
+            min_expert_weight=min_expert_weight,
             kv_format=kv_format,
             cache=cache,
             ram=ram,
@@ -227,6 +233,7 @@ def _as_object(llm: LLM, chunks: list[Chunk]) -> dict[str, object]:
     timings = chunks[-1].timings
     return {
         "model": str(llm.path),
+        "lossy": llm.lossy,
         "text": "".join(chunk.text for chunk in chunks),
         "tokens": [chunk.token for chunk in chunks],
         "finish_reason": chunks[-1].finish_reason,

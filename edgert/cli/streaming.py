@@ -52,9 +52,10 @@ def _waiting(timings: Timings, stats: StreamingStats) -> str:
 
 
 def _experts(experts: ExpertStats) -> str:
+    coarse = f", {experts.coarse} at fewer bits" if experts.coarse else ""
     return (
         f"experts {100 * experts.hit_rate:.0f} % hits, {experts.late} late, {experts.misses} missed, "
-        f"{experts.prefetched} predicted, {experts.wasted} of these for nothing"
+        f"{experts.prefetched} predicted, {experts.wasted} of these for nothing{coarse}"
     )
 
 

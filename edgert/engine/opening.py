@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from edgert import _core, tokenizer
 from edgert.device.isa import select_isa
@@ -29,11 +30,11 @@ from edgert.engine.kv_plan import KV_FORMATS, KVPlan, page_bytes, plan_kv
 from edgert.engine.memory_plan import MemoryPlan, plan_memory
 from edgert.engine.offload_items import top_k
 from edgert.engine.packed_cache import check_cache, is_packed_at_load, open_cache, write_cache
-from edgert.engine.params import check_integer
+from edgert.engine.params import check_integer, check_real
 from edgert.engine.streaming import StreamMeter, stream_meter
 from edgert.errors import ConfigError, OutOfMemoryError, UsageError
 from edgert.loader import Model, finish_loading, open_model, start_loading
-from edgert.loader.views import check_bits
+from edgert.loader.views import check_bits, check_miss_bits
 from edgert.offload import Policy
 from edgert.offload.memory_budget import auto_budget
 from edgert.offload.sizes import parse_bytes, parse_rate
@@ -44,6 +45,7 @@ DEFAULT_BATCH_TOKENS = 512
 # More would only ask for gigabytes of activations, or threads that no machine has.
 MAX_BATCH_TOKENS = 1 << 16
 MAX_THREADS = 1024
+LOSSY_OPTIONS = ("bits", "miss_bits", "active_experts", "min_expert_weight")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,9 @@ class LoadOptions:
     kv_format: str = "f16"
     cache_prompts: int = 4
     bits: int | None = None
+    miss_bits: int | None = None
+    active_experts: int | None = None
+    min_expert_weight: float | None = None
     cache: bool = False
     ram: int | str | None = None
     disk_limit: int | str | None = None
@@ -66,16 +71,26 @@ class LoadOptions:
             ("threads", self.threads, MAX_THREADS),
             ("context", self.context, None),
             ("batch_tokens", self.batch_tokens, MAX_BATCH_TOKENS),
+            ("active_experts", self.active_experts, None),
         ):
             if value is not None:
                 check_integer(name, value, 1, high)
         check_integer("cache_prompts", self.cache_prompts, 0)
         if self.bits is not None:
             check_bits(self.bits)
+        if self.miss_bits is not None:
+            check_bits(self.miss_bits, "miss_bits")
+        if self.min_expert_weight is not None:
+            check_real("min_expert_weight", self.min_expert_weight, 0.0, 1.0)
         if self.kv_format not in KV_FORMATS:
             raise UsageError(f"kv_format: found {self.kv_format!r}, expected one of: {', '.join(KV_FORMATS)}")
         self.ram_bytes()
         self.disk_limit_bytes_per_s()
+
+    def lossy(self) -> dict[str, Any]:
+        """What was chosen that makes a model another one than its file holds, by name."""
+        given = {name: getattr(self, name) for name in LOSSY_OPTIONS}
+        return {name: value for name, value in given.items() if value is not None}
 
     def ram_bytes(self) -> int | None:
         """The budget; 0: as much as the machine can spare; None: no budget."""
@@ -94,8 +109,8 @@ class LoadOptions:
 class OpenModel:
     """A model that is ready, and the engine that runs it.
 
-    context: tokens that a sequence may have. memory: how a budget is spent; None without one. free_bytes: of
-    memory, before the weights were read. meter: of what is streamed; None where nothing is.
+    context: tokens that a sequence may have. lossy: see LoadOptions. memory: how a budget is spent; None without one.
+    free_bytes: of memory, before the weights were read. meter: of what is streamed; None where nothing is.
     """
 
     model: Model
@@ -106,6 +121,7 @@ class OpenModel:
     threads: int
     context: int
     kv_format: str
+    lossy: dict[str, Any]
     weight_bytes: int
     activation_bytes: int
     vocab_size: int
@@ -119,13 +135,20 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
     isa = select_isa()
     kernel = select_kernel(isa)
     threads = options.threads or default_threads()
-    model = open_model(path, bits=options.bits)
+    model = open_model(
+        path,
+        bits=options.bits,
+        active_experts=options.active_experts,
+        min_expert_weight=options.min_expert_weight,
+    )
+    if options.miss_bits is not None:
+        check_miss_bits(path, model.graph, model.weights, options.miss_bits)
     store = _core.WeightStore()
     keeps_weights = options.cache and is_packed_at_load(model)
     cached = open_cache(model) if keeps_weights else None
     if keeps_weights and cached is None:
         check_cache(model)
-    weights = cached or model
+    weights = model if cached is None else replace(cached, graph=model.graph)
     free_bytes = available_bytes()
     total_budget = budget_bytes(weights, options, free_bytes)
     if total_budget is None:
@@ -208,6 +231,7 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
         threads=threads,
         context=plan.context,
         kv_format=options.kv_format,
+        lossy=options.lossy(),
         weight_bytes=store.resident_bytes,
         memory=memory,
         free_bytes=free_bytes,
@@ -252,6 +276,7 @@ def _stream(model: Model, memory: MemoryPlan, options: LoadOptions) -> Callable[
             experts=[list(node.weights) for node in mixtures],
             top_k=top_k(model.graph),
             expert_bytes=placement.expert_cache_bytes,
+            miss_bits=options.miss_bits or 0,
             limit_bytes_per_s=options.disk_limit_bytes_per_s(),
         )
 

@@ -100,6 +100,12 @@ def check_integer(name: str, value: SupportsIndex, low: int, high: int | None = 
     return operator.index(value)
 
 
+def check_real(name: str, value: float, low: float, high: float) -> float:
+    """The value as a float; UsageError names what was found and what was expected."""
+    _check_real(name, value, low, high)
+    return float(value)
+
+
 def _range_text(kind: str, low: float | None, high: float | None, low_is_open: bool = False) -> str:
     text = kind
     if low is not None:

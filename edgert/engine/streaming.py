@@ -20,7 +20,8 @@ OUTPUT, EMBEDDING = "output", "embedding"
 class ExpertStats:
     """Experts that routers asked for: resident (hits), on their way (late), or on disk (misses) at that moment.
 
-    prefetched: reads that a prediction began; wasted: of these, experts that were evicted unused.
+    prefetched: reads that a prediction began; wasted: of these, experts that were evicted unused. coarse: experts that
+    were computed at miss_bits.
     """
 
     routed: int
@@ -29,6 +30,7 @@ class ExpertStats:
     misses: int
     prefetched: int
     wasted: int
+    coarse: int
     hit_rate: float
 
 

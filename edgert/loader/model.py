@@ -15,6 +15,7 @@ from edgert.errors import FileFormatError, OutOfMemoryError
 from edgert.files import Checkpoint, open_checkpoint
 from edgert.files.opening import open_binary, read_exactly
 from edgert.graph import Graph
+from edgert.loader.fewer_experts import use_fewer_experts
 from edgert.loader.text_part import text_part
 from edgert.loader.views import at_bits
 from edgert.loader.weights import WeightSource, find_weights
@@ -51,13 +52,20 @@ class Model:
         return sum(source.num_bytes for source in self.weights.values())
 
 
-def open_model(path: str | os.PathLike[str], *, bits: int | None = None) -> Model:
+def open_model(
+    path: str | os.PathLike[str],
+    *,
+    bits: int | None = None,
+    active_experts: int | None = None,
+    min_expert_weight: float | None = None,
+) -> Model:
     """Opens a GGUF file, a Hugging Face folder or our own, or ORG/NAME[:FILE] in the hub's cache; reads headers only.
 
-    bits: the width of a narrower view (loader/views.py); None: all that is stored.
+    bits: the width of a narrower view (loader/views.py); None: all that is stored. active_experts, min_expert_weight:
+    see loader/fewer_experts.py.
 
     Raises ModelNotFoundError, HubError, FileFormatError, UnsupportedFormatError, UnsupportedModelError, ConfigError, or
-    UsageError for a width that there is not.
+    UsageError for a width or experts that there are not.
     """
     checkpoint = open_checkpoint(path)
     architecture, checkpoint = _with_config(checkpoint)
@@ -68,6 +76,7 @@ def open_model(path: str | os.PathLike[str], *, bits: int | None = None) -> Mode
         raise reader.error("num_hidden_layers", layers, f"no more layers than the {len(checkpoint.tensors)} tensors")
     graph = Graph()
     graph.output(architecture.build(graph, config))
+    use_fewer_experts(checkpoint.path, graph, active_experts=active_experts, min_expert_weight=min_expert_weight)
     weights = find_weights(checkpoint, architecture, graph)
     if bits is not None:
         weights = at_bits(checkpoint.path, weights, bits)

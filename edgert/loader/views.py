@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgert.errors import UsageError
+from edgert.graph import Graph
 from edgert.loader.weights import WeightSource
 from edgert.quant import format as formats
 
@@ -19,10 +20,10 @@ MIN_BITS, MAX_BITS = 2, 7
 _NESTED = re.compile(r"(?P<family>p(?=[2-7]$)|c(?=[2-4]$))(?P<bits>\d)")
 
 
-def check_bits(bits: int) -> None:
+def check_bits(bits: int, name: str = "bits") -> None:
     """Raises UsageError for a width that no view has."""
     if type(bits) is not int or not MIN_BITS <= bits <= MAX_BITS:
-        raise UsageError(f"bits: found {bits!r}, expected {MIN_BITS} to {MAX_BITS}")
+        raise UsageError(f"{name}: found {bits!r}, expected {MIN_BITS} to {MAX_BITS}")
 
 
 def stored_bits(source: WeightSource) -> int | None:
@@ -50,6 +51,27 @@ def at_bits(path: Path, weights: Mapping[str, WeightSource], bits: int) -> dict[
             "leave --bits out, or convert the original with more"
         )
     return {name: _view(source, bits) for name, source in weights.items()}
+
+
+def check_miss_bits(path: Path, graph: Graph, weights: Mapping[str, WeightSource], miss_bits: int) -> None:
+    """Raises UsageError where no expert of the graph nests, or none is read at more bits than these."""
+    experts = [weights[name] for node in graph.nodes if node.op == "moe" for name in node.weights]
+    if not experts:
+        raise UsageError(
+            f"{path}: miss_bits: found a model without experts, expected a mixture of experts; leave --miss-bits out"
+        )
+    widths = {width for source in experts if (width := stored_bits(source))}
+    if not widths:
+        found = sorted({source.entry.format for source in experts})
+        raise UsageError(
+            f"{path}: miss_bits: found experts in {', '.join(found)}, expected p3 to p7, c3 or c4, whose leading parts "
+            "are experts of fewer bits; leave --miss-bits out, or convert the model with -q c4"
+        )
+    if miss_bits >= max(widths):
+        raise UsageError(
+            f"{path}: miss_bits: found {miss_bits}, expected fewer than the {max(widths)} that experts are read with; "
+            "leave --miss-bits out"
+        )
 
 
 def _view(source: WeightSource, bits: int) -> WeightSource:

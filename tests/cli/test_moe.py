@@ -61,12 +61,22 @@ def test_profile_stops_at_max_tokens(traced: Path, edgert_run: Run, tmp_path: Pa
 def test_simulate_prints_a_table(traced: Path, edgert_run: Run) -> None:
     done = edgert_run("moe", "simulate", str(traced / "routing.npz"), "--budget", "40%,80%")
     assert done.returncode == 0, done.stderr
-    header, *rows = done.stdout.splitlines()
+    runs, recalls = done.stdout.split("\n\n")
+    header, *rows = runs.splitlines()
     assert header.split()[:4] == ["budget", "policy", "predictor", "hits"]
     assert len(rows) == 2 * (6 + 8)
     assert {row.split()[0] for row in rows} == {"40%", "80%"}
     belady = next(row for row in rows if "belady" in row)
     assert belady.split()[5] == "1.00"
+    # By layer, and their mean in the rows above.
+    names, *layers = (line.split() for line in recalls.splitlines())
+    assert [layer[:2] for layer in layers] == [["layer", str(i)] for i in range(LAYERS)]
+    for column, predictor in enumerate(names[1:], 2):
+        shares = [float(layer[column].rstrip("%")) for layer in layers]
+        (mean,) = {row.split()[-2] for row in rows if row.split()[2] == predictor}
+        assert abs(sum(shares) / LAYERS - float(mean.rstrip("%"))) < 0.11
+    alone = edgert_run("moe", "simulate", str(traced / "routing.npz"), "--budget", "40%", "--predictor", "none")
+    assert (alone.returncode, "recall " in alone.stdout.split("\n", 1)[1]) == (0, False)
 
 
 def test_simulate_as_json_and_as_a_picture(traced: Path, edgert_run: Run, tmp_path: Path) -> None:
@@ -126,3 +136,29 @@ def test_the_group_without_a_command_shows_its_commands(edgert_run: Run) -> None
     assert "profile" in done.stdout + done.stderr and "simulate" in done.stdout + done.stderr
     assert edgert_run("moe", "wrong").returncode == 2
     assert "Record which experts" in edgert_run("moe", "profile", "--help").stdout
+
+
+def test_fewer_experts_are_said_to_be_lossy(traced: Path, edgert_run: Run) -> None:
+    command = ["run", str(traced / "model"), "-p", "Once", "-n", "4", "--temp", "0", "--json"]
+    plain = edgert_run(*command)
+    assert (plain.returncode, plain.stderr, json.loads(plain.stdout)["lossy"]) == (0, "", {})
+    fewer = edgert_run(*command, "--active-experts", "1", "--min-expert-weight", "0.25")
+    assert (fewer.returncode, fewer.stderr) == (0, "lossy: --active-experts 1 --min-expert-weight 0.25\n")
+    assert json.loads(fewer.stdout)["lossy"] == {"active_experts": 1, "min_expert_weight": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (("--active-experts", "3"), "active_experts: found 3, expected at most the 2 that each token"),
+        (("--miss-bits", "2"), "miss_bits: found experts in f32, expected p3 to p7, c3 or c4"),
+        (("--miss-bits", "9"), "miss_bits: found 9, expected 2 to 7"),
+        (("--min-expert-weight", "2"), "min_expert_weight: found 2.0, expected a finite number of at least 0"),
+    ],
+)
+def test_what_a_mixture_cannot_do_is_one_error(
+    traced: Path, edgert_run: Run, options: tuple[str, str], error: str
+) -> None:
+    done = edgert_run("run", str(traced / "model"), "-p", "Once", *options)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert error in done.stderr

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgert.errors import FileFormatError
-from edgert.loader import Model
+from edgert.loader import Model, open_model
 
 from .streamed_models import EXPERTS, MIXTURE_LAYERS, MIXTURES, TOP_K, Models
 from .streamed_runs import (
@@ -120,6 +120,19 @@ def test_experts_that_all_fit_are_read_once(models, references) -> None:
     assert sum(e["misses"] for e in counters["experts"]) <= MIXTURE_LAYERS * EXPERTS
     whole = sum(model.weights[name].num_bytes for layer in mixtures(model) for name in layer)
     assert counters["num_bytes"] <= whole + MIXTURE_LAYERS * EXPERTS * 6 * 4096  # and the sectors around each matrix
+
+
+@pytest.mark.parametrize("options", [{"active_experts": 1}, {"active_experts": 2, "min_expert_weight": 0.4}])
+def test_fewer_experts_give_the_bits_of_the_run_that_fits(models, options) -> None:
+    rng = draw_rng()
+    model = open_model(models.path(MIXTURES, "c4"), **options)
+    reference = make_reference(model)
+    least, most = limits(model)
+    assert least < limits(models.mixture("c4"))[0]
+    for num_bytes in (least, int(rng.integers(least, most))):
+        runtime, store = open_runtime(model, placed(model, num_bytes), round_tokens=int(rng.choice([0, 16])))
+        play(runtime, reference, rng)
+        assert store.stream_counters()["num_bytes"] > 0
 
 
 def test_too_little_memory_is_refused(models) -> None:
