@@ -101,6 +101,8 @@ class Executor {
 
   void run_steps(std::size_t first, std::size_t last);
   void run_experts(ExpertStream& experts, std::size_t sort);
+  bool is_by_neurons(const Step& step) const;
+  void run_neurons(NeuronStream& neurons, std::size_t index);
   void run_thread(int thread);
   bool wait_complete(std::size_t begin, std::size_t end, std::uint32_t run) const;
   void open_work(std::size_t index);
@@ -125,6 +127,7 @@ class Executor {
 
   void embed(const Step& step, std::int32_t r, int thread);
   void linear(const Step& step, std::int32_t begin, std::int32_t end);
+  void linear_neurons(const Step& step, std::int32_t begin, std::int32_t end);
   void rms_norm(const Step& step, std::int32_t r);
   void rope(const Step& step, std::int32_t r);
   void store_kv(const Step& step, std::int32_t kv_head);
@@ -169,6 +172,9 @@ class Executor {
   bool is_grouped_ = false;
   std::vector<std::int32_t> group_;
   std::vector<float> group_weights_, gate_logits_;
+  // Where columns are read neuron by neuron: a flag for each, and the groups that a step multiplies with now.
+  std::vector<std::uint8_t> is_active_;
+  std::int32_t first_group_ = 0, last_group_ = 0;
   Profile profile_;
   bool is_profiled_ = false;  // read by thread 0 only
   StepTrace trace_;

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/float16.h"
+#include "formats/pack.h"
 #include "weights/piece.h"
 
 namespace edgert {
@@ -22,8 +23,8 @@ constexpr std::int64_t kMaxDimension = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 48;  // far above any file; products of bytes cannot overflow
 constexpr std::int64_t kTaskBytes = std::int64_t{4} << 20;
 constexpr std::int64_t kPartAlignment = 64;
-constexpr std::int32_t kMaxScaleExponent = 5;       // a p7 at 2 bits
-constexpr std::int32_t kRows = -1, kOutliers = -2;  // in place of a part
+constexpr std::int32_t kMaxScaleExponent = 5;                      // a p7 at 2 bits
+constexpr std::int32_t kRows = -1, kOutliers = -2, kNeurons = -3;  // in place of a part
 constexpr std::chrono::milliseconds kProgressInterval{50};
 
 template <class Number>
@@ -35,10 +36,10 @@ Number number_at(const std::uint8_t* p, std::int64_t index) {
 
 }  // namespace
 
-// A range of one weight that a thread reads alone: bytes of a part, rows, or all its outliers.
+// A range of one weight that a thread reads alone: bytes of a part, rows, all its outliers, or groups of neurons.
 struct WeightStore::ReadTask {
   WeightId weight;
-  std::int32_t part;  // or kRows, kOutliers
+  std::int32_t part;  // or kRows, kOutliers, kNeurons
   std::int64_t begin, count;
   std::int64_t num_bytes;
 };
@@ -79,7 +80,15 @@ WeightId WeightStore::add(const WeightRequest& request) {
   if (!has_parts && !s.is_float && (s.block_columns == 0 || request.cols % s.block_columns != 0))
     fail(std::string("found ") + std::to_string(request.cols) + " columns in " + s.name + ", expected a multiple of " +
          std::to_string(s.block_columns));
-  const std::size_t num_parts = has_parts ? static_cast<std::size_t>(s.num_parts) : 1;
+  const int bits = neuron_bits(request.format);
+  if (request.neuron_bits != 0 &&
+      (!has_parts || bits == 0 || request.neuron_bits < bits || request.neuron_bits > (bits == 8 ? 8 : 7)))
+    fail("found neurons of " + std::to_string(request.neuron_bits) + " bits in " + s.name +
+         ", expected them in p2 to p8 or c2 to c4, and at least as many bits as it has");
+  const auto num_scales = static_cast<std::size_t>(num_scale_parts(request.format));
+  const std::size_t num_parts = request.neuron_bits != 0 ? num_scales + 1
+                                : has_parts              ? static_cast<std::size_t>(s.num_parts)
+                                                         : 1;
   if (request.parts.size() != num_parts)
     fail("found " + std::to_string(request.parts.size()) + " parts, expected " + std::to_string(num_parts));
   if (request.unpermute_heads < 0 ||
@@ -98,7 +107,9 @@ WeightId WeightStore::add(const WeightRequest& request) {
   for (std::size_t p = 0; p < num_parts; ++p) {
     const PartAddress& address = request.parts[p];
     check_address(address);
-    const std::int64_t expected = has_parts
+    const bool is_neurons = request.neuron_bits != 0 && p == num_scales;
+    const std::int64_t expected = is_neurons ? request.cols * neuron_bytes(request.neuron_bits, request.rows)
+                                  : has_parts
                                       ? part_bytes(request.format, static_cast<int>(p), request.rows, request.cols)
                                       : request.rows * file_row_bytes(request);
     if (address.length != expected)
@@ -141,6 +152,13 @@ WeightId WeightStore::find(const std::string& name) const {
   return it == ids_.end() ? -1 : it->second;
 }
 
+// Whether a part is resident. Of what is streamed: what a tensor has once; and of neurons all but their codes.
+bool WeightStore::is_placed(const Weight& weight, int part) const {
+  const WeightRequest& r = weight.request;
+  if (!weight.is_streamed) return true;
+  return r.neuron_bits != 0 ? part < num_scale_parts(r.format) : strip_part_bytes(r, part) == 0;
+}
+
 // Gives every part its place in the arena; returns the arena's bytes.
 std::int64_t WeightStore::place() {
   std::int64_t end = kPartAlignment;  // 0: not there
@@ -152,7 +170,7 @@ std::int64_t WeightStore::place() {
       // A vector is widened to float32 and padded to whole strips, so that kernels may read 16 values at a time.
       const std::int64_t num_bytes =
           is_vector ? round_up(r.rows, kStripRows) * 4 : part_bytes(r.format, p, r.rows, r.cols);
-      if (weight.is_streamed && strip_part_bytes(r, p) > 0) continue;
+      if (!is_placed(weight, p)) continue;
       weight.arena_offsets[static_cast<std::size_t>(p)] = end;
       end += round_up(num_bytes, kPartAlignment);
     }
@@ -175,9 +193,11 @@ std::vector<WeightStore::ReadTask> WeightStore::split_into_tasks() const {
       for (const PartAddress& address : r.outliers) num_bytes += address.length;
       tasks.push_back({id, kOutliers, 0, 1, num_bytes});
     }
-    if (r.is_direct()) {
-      for (std::size_t p = 0; p < r.parts.size(); ++p) {
-        if (weights_[i].is_streamed && strip_part_bytes(r, static_cast<int>(p)) > 0) continue;
+    if (r.is_direct() || r.neuron_bits != 0) {
+      if (r.neuron_bits != 0 && !weights_[i].is_streamed) add_neuron_tasks(id, tasks);
+      const std::size_t num_parts = r.parts.size() - (r.neuron_bits != 0 ? 1 : 0);
+      for (std::size_t p = 0; p < num_parts; ++p) {
+        if (!is_placed(weights_[i], static_cast<int>(p))) continue;
         for (std::int64_t begin = 0; begin < r.parts[p].length; begin += kTaskBytes) {
           const std::int64_t count = std::min(kTaskBytes, r.parts[p].length - begin);
           tasks.push_back({id, static_cast<std::int32_t>(p), begin, count, count});
@@ -195,6 +215,33 @@ std::vector<WeightStore::ReadTask> WeightStore::split_into_tasks() const {
     }
   }
   return tasks;
+}
+
+// Whole groups, so that no two threads write to the same bytes.
+void WeightStore::add_neuron_tasks(WeightId id, std::vector<ReadTask>& tasks) const {
+  const WeightRequest& r = weights_[static_cast<std::size_t>(id)].request;
+  const std::int64_t group_bytes = kGroupColumns * neuron_bytes(r.neuron_bits, r.rows);
+  const std::int64_t groups = (r.cols + kGroupColumns - 1) / kGroupColumns;
+  const std::int64_t most = std::max<std::int64_t>(1, kTaskBytes / group_bytes);
+  for (std::int64_t begin = 0; begin < groups; begin += most) {
+    const std::int64_t count = std::min(most, groups - begin);
+    tasks.push_back({id, kNeurons, begin, count, count * group_bytes});
+  }
+}
+
+void WeightStore::read_neurons(const Weight& weight, std::int64_t first_group, std::int64_t num_groups,
+                               std::vector<std::uint8_t>& scratch) {
+  const WeightRequest& r = weight.request;
+  const std::int64_t record_bytes = neuron_bytes(r.neuron_bits, r.rows), first = first_group * kGroupColumns;
+  const std::int64_t count = std::min(r.cols - first, num_groups * kGroupColumns);
+  scratch.resize(static_cast<std::size_t>(count * record_bytes));
+  read(r.parts.back(), first * record_bytes, count * record_bytes, scratch.data());
+  std::uint8_t* out[kMaxParts];
+  for (int p = 0; p < kMaxParts; ++p) out[p] = arena_.data() + weight.arena_offsets[static_cast<std::size_t>(p)];
+  for (std::int64_t column = 0; column < count; column += kGroupColumns)
+    pack_neurons(r.format, r.neuron_bits, scratch.data() + column * record_bytes, record_bytes,
+                 static_cast<int>(std::min<std::int64_t>(kGroupColumns, count - column)),
+                 first_group + column / kGroupColumns, r.rows, r.cols, out);
 }
 
 void WeightStore::read_rows(const Weight& weight, std::int64_t first_row, std::int64_t num_rows,
@@ -270,6 +317,7 @@ void WeightStore::run_task(const ReadTask& task, std::vector<std::uint8_t>& scra
   const Weight& weight = weights_[static_cast<std::size_t>(task.weight)];
   if (task.part == kRows) return read_rows(weight, task.begin, task.count, scratch);
   if (task.part == kOutliers) return read_outliers(weight, scratch);
+  if (task.part == kNeurons) return read_neurons(weight, task.begin, task.count, scratch);
   const PartAddress& address = weight.request.parts[static_cast<std::size_t>(task.part)];
   std::uint8_t* out = arena_.data() + weight.arena_offsets[static_cast<std::size_t>(task.part)];
   read(address, task.begin, task.count, out + task.begin);
@@ -308,10 +356,20 @@ void WeightStore::set_stream(const StreamPlan& plan, const ReaderOptions& option
                                       "; convert the model again");
     weight.is_streamed = true;
   };
-  for (const StreamPlan::Cut& cut : plan.cuts) mark(cut.id);
-  for (const WeightId id : plan.lookups) mark(id);
+  for (const WeightId id : plan.neurons.weights) {
+    mark(id);
+    if (weights_[static_cast<std::size_t>(id)].request.neuron_bits == 0)
+      throw std::invalid_argument(name(id) + ": found it row by row, expected one that lies neuron by neuron");
+  }
+  const auto mark_rows = [&](WeightId id) {
+    mark(id);
+    if (weights_[static_cast<std::size_t>(id)].request.neuron_bits != 0)
+      throw std::invalid_argument(name(id) + ": found it neuron by neuron, expected a matrix that lies row by row");
+  };
+  for (const StreamPlan::Cut& cut : plan.cuts) mark_rows(cut.id);
+  for (const WeightId id : plan.lookups) mark_rows(id);
   for (const std::vector<WeightId>& layer : plan.experts.layers)
-    for (const WeightId id : layer) mark(id);
+    for (const WeightId id : layer) mark_rows(id);
   plan_ = std::make_unique<StreamPlan>(plan);
   reader_options_ = options;
 }

@@ -68,6 +68,11 @@ class WeightStore {
   };
   struct ReadTask;
 
+  bool is_placed(const Weight& weight, int part) const;
+  void add_neuron_tasks(WeightId id, std::vector<ReadTask>& tasks) const;
+  void read_neurons(const Weight& weight, std::int64_t first_group, std::int64_t num_groups,
+                    std::vector<std::uint8_t>& scratch);
+
   // What the reading threads share.
   struct Reading;
 

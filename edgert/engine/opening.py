@@ -252,6 +252,8 @@ def _stream(model: Model, memory: MemoryPlan, options: LoadOptions) -> Callable[
             experts=[list(node.weights) for node in mixtures],
             top_k=top_k(model.graph),
             expert_bytes=placement.expert_cache_bytes,
+            neurons=list(placement.neurons),
+            neuron_bytes=placement.neuron_cache_bytes,
             limit_bytes_per_s=options.disk_limit_bytes_per_s(),
         )
 
