@@ -139,7 +139,7 @@ bool NeuronStream::request_group() {
 }
 
 // The missing neurons from `first` on as runs of neighbouring sectors: no sector is read for nothing, and none twice
-// but where a run is as long as a window.
+// but where a record lies across the end of a full window.
 void NeuronStream::add_runs(std::int64_t first) {
   Layer& l = layer();
   const std::size_t before = waiting_.size();
@@ -149,7 +149,8 @@ void NeuronStream::add_runs(std::int64_t first) {
     if (waiting_.size() > before) {
       Run& last = waiting_.back();
       const bool is_neighbour = first_sector(begin) <= round_up(last.offset + last.length, kDirectAlignment);
-      if (is_neighbour && window_bytes(end - last.offset) <= window_bytes_) {
+      const std::int64_t span = round_up(end, kDirectAlignment) - first_sector(last.offset);
+      if (is_neighbour && span <= window_bytes_ - kDirectAlignment) {
         last.length = end - last.offset;
         ++last.num;
         continue;
