@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import_tree()
 from edgert.quant import format as formats  # noqa: E402
+from edgert.quant import neurons  # noqa: E402
 from edgert.quant.quantizers import quantizer  # noqa: E402
 
 U8 = NDArray[np.uint8]
@@ -84,6 +85,13 @@ def pool_parts(kind: str, cols: int, gain: float = 1.0) -> tuple[U8, ...]:
     return tuple(spec.pack(quantizer(kind)(values)))
 
 
+@cache
+def pool_records(kind: str, cols: int, gain: float = 1.0) -> U8:
+    """The codes of pool_parts neuron by neuron: [cols, strips, bytes of a strip]."""
+    codes = formats.get(kind).unpack(pool_parts(kind, cols, gain), POOL_ROWS, cols).codes
+    return neurons.pack(codes.view(np.uint8), neurons.code_bits(kind))
+
+
 class RandomWeights:
     """Matrices cut out of the pools at changing rows, so that neighbours differ."""
 
@@ -108,6 +116,13 @@ class RandomWeights:
             num_strips = -(-num_bytes // strips.shape[1])
             out.append(strips[(first + np.arange(num_strips)) % len(strips)].reshape(-1)[:num_bytes])
         return out
+
+    def neuron_parts(self, kind: str, rows: int, cols: int, gain: float = 1.0) -> list[U8]:
+        """The parts of a matrix of our files that lies neuron by neuron."""
+        before = self.parts(kind, rows, cols, gain)[: len(neurons.scale_parts(formats.get(kind).spec))]
+        records = pool_records(kind, cols, gain)
+        strips = np.arange(-(-rows // STRIP_ROWS)) % records.shape[1]
+        return [*before, np.ascontiguousarray(records[:, strips]).reshape(-1)]
 
 
 def _float_rows(rng: np.random.Generator, kind: str, cols: int, gain: float) -> U8:

@@ -22,6 +22,13 @@ def qwen3() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def arcee() -> dict[str, Any]:
+    return llama(2048, 12288, 16, 32, 8, is_tied=True) | {
+        "architectures": ["ArceeForCausalLM"], "model_type": "arcee", "hidden_act": "relu2", "mlp_bias": False,
+        "vocab_size": 32000,
+    }  # fmt: skip
+
+
 def mixture(layers: int) -> dict[str, Any]:
     return llama(2048, 6144, layers, 32, 4, is_tied=False) | {
         "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "moe_intermediate_size": 768,
@@ -35,6 +42,7 @@ SHAPES = {
     "llama-1b-8l": llama(2048, 8192, 8, 32, 8, is_tied=True),
     "llama-8b": llama(4096, 14336, 32, 32, 8, is_tied=False),
     "qwen3-0.6b": qwen3(),
+    "arcee-1b": arcee(),
     "moe-2l": mixture(2),
     "moe-8l": mixture(8),
 }
@@ -80,6 +88,8 @@ def tensors(config: dict[str, Any]) -> Iterator[Tensor]:
             yield Tensor(name=f"{p}.mlp.gate", role="router", rows=experts, cols=hidden, layer=i)
         unit = f"{p}.mlp.experts" if experts else f"{p}.mlp"
         for name, rows, cols in (("gate", width, hidden), ("up", width, hidden), ("down", hidden, width)):
+            if name == "gate" and config["model_type"] == "arcee":
+                continue
             yield Tensor(name=f"{unit}.{name}_proj", role=f"mlp_{name}", rows=rows, cols=cols, layer=i, experts=experts)
     yield Tensor(name="model.norm", role="norm", rows=hidden)
     if not config["tie_word_embeddings"]:

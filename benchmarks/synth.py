@@ -2,9 +2,9 @@
 
     python benchmarks/synth.py llama-1b OUT --format p4 --tokenizer FOLDER     our folder
     python benchmarks/synth.py llama-1b OUT.gguf --format q4_k_m              a GGUF file (needs the gguf package)
-Shapes: llama-1b, llama-1b-8l (half of its layers), llama-8b, qwen3-0.6b, moe-2l and moe-8l (qwen3-30b-a3b cut to 2 or
-8 layers). A format's name gives every matrix that format; q4_0_m, q4_k_m, q2_k_m and tq2_0_m are the mixes
-that llama.cpp's quantiser makes for Q4_0, Q4_K_M, Q2_K and TQ2_0.
+Shapes: llama-1b, llama-1b-8l (half of its layers), llama-8b, qwen3-0.6b, arcee-1b (squared ReLU; folders only), moe-2l
+and moe-8l (qwen3-30b-a3b cut to 2 or 8 layers). A format's name gives every matrix that format; q4_0_m, q4_k_m, q2_k_m
+and tq2_0_m are the mixes that llama.cpp's quantiser makes for Q4_0, Q4_K_M, Q2_K and TQ2_0.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from _random_weights import BLOCK_FORMATS, ROUTED_EMBEDDING_GAIN, RandomWeights,
 from _shapes import MIXES, SHAPES, Tensor, tensor_format, tensors
 
 import_tree()
+from edgert.quant import neurons  # noqa: E402
 from edgert.quant.container import ContainerTensor, ContainerWriter, plan_container  # noqa: E402
 from edgert.quant.quantizers import TARGETS  # noqa: E402
 
@@ -40,7 +41,8 @@ def write_folder(shape: str, out: Path, kind: str, tokenizer: Path | None, seed:
             if len(tensor.shape) == 1:
                 writer.write(tensor.name, [np.ones(tensor.shape, np.float32).view(np.uint8)])
             else:
-                writer.write(tensor.name, random.parts(tensor.format, *tensor.shape, _gain(tensor.role, config)))
+                parts = random.neuron_parts if tensor.is_by_neuron else random.parts
+                writer.write(tensor.name, parts(tensor.format, *tensor.shape, _gain(tensor.role, config)))
         writer.finish()
     (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     if tokenizer is not None:
@@ -55,8 +57,12 @@ def _units(config: dict[str, Any], found: list[Tensor], kind: str) -> list[list[
     for tensor in found:
         matrix_format = ROUTER_FORMAT if tensor.role == "router" else tensor_format(kind, tensor, config)
         shape = (tensor.rows, tensor.cols) if tensor.cols else (tensor.rows,)
+        is_by_neuron = config["hidden_act"] == "relu2" and tensor.role == "mlp_down"
+        is_by_neuron = is_by_neuron and neurons.code_bits(matrix_format) > 0
         copies = [
-            ContainerTensor(tensor.checkpoint_name(expert), matrix_format, shape, tensor.role)
+            ContainerTensor(
+                tensor.checkpoint_name(expert), matrix_format, shape, tensor.role, is_by_neuron=is_by_neuron
+            )
             for expert in range(max(1, tensor.experts))
         ]
         if tensor.experts and tensor.role != "mlp_gate":
@@ -74,6 +80,8 @@ def write_gguf(shape: str, out: Path, kind: str, tokenizer: Path | None, seed: i
     from gguf_vocabulary import add_tokenizer
 
     config = _config(shape, context)
+    if config["model_type"] not in ARCHITECTURES:
+        sys.exit(f"{out}: found the shape {shape}, expected one that GGUF files are written of; name a folder instead")
     architecture = ARCHITECTURES[config["model_type"]]
     names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
     random = RandomWeights(seed)

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['CapacityError', 'CoreError', 'DEFAULT_POLICY', 'DEFAULT_PREDICTOR', 'ExpertCache', 'Faults', 'NonFiniteError', 'Reader', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'StoppedError', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'policy_names', 'predictor_names', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'rounded_kernel_names', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
+__all__: list[str] = ['CapacityError', 'CoreError', 'DEFAULT_POLICY', 'DEFAULT_PREDICTOR', 'ExpertCache', 'Faults', 'NonFiniteError', 'Reader', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'StoppedError', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'linear_neurons', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'policy_names', 'predictor_names', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'rounded_kernel_names', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
 class CoreError(RuntimeError):
     pass
 class CapacityError(CoreError):
@@ -65,9 +65,9 @@ class WeightStore:
     """
     def __init__(self) -> None:
         ...
-    def add(self, name: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[tuple[int, int, int]], *, is_packed: bool = False, unpermute_heads: int = 0, scale_exponent: int = 0, outliers: collections.abc.Sequence[tuple[int, int, int]] = []) -> int:
+    def add(self, name: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[tuple[int, int, int]], *, is_packed: bool = False, unpermute_heads: int = 0, scale_exponent: int = 0, neuron_bits: int = 0, outliers: collections.abc.Sequence[tuple[int, int, int]] = []) -> int:
         """
-        parts: (file, offset, length). cols = 0: a vector. is_packed: the parts of the format lie in the file, not rows. unpermute_heads: rows of a GGUF file in RoPE pairs are put back. scale_exponent: scales are multiplied by 2 to this power. outliers: their starts, columns and values, or nothing.
+        parts: (file, offset, length). cols = 0: a vector. is_packed: the parts of the format lie in the file, not rows. unpermute_heads: rows of a GGUF file in RoPE pairs are put back. scale_exponent: scales are multiplied by 2 to this power. neuron_bits: not 0, and the last part has the codes neuron by neuron, of so many bits each. outliers: their starts, columns and values, or nothing.
         """
     def add_file(self, path: str) -> int:
         """
@@ -85,9 +85,9 @@ class WeightStore:
         """
         The bytes of a part as they lie in memory, uint8, read-only; a vector is float32. After finish_loading.
         """
-    def set_stream(self, *, cuts: collections.abc.Sequence[tuple[str, collections.abc.Sequence[int]]], lock_order: collections.abc.Sequence[tuple[int, int]], lookups: collections.abc.Sequence[str], pool_bytes: int, ring_bytes: int, lent_bytes: int = 0, experts: collections.abc.Sequence[collections.abc.Sequence[str]] = [], top_k: int = 0, expert_bytes: int = 0, miss_bits: int = 0, policy: str = 'lfu', predictor: str = 'blend', depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, method: str = 'auto', faults: Faults | None = None) -> None:
+    def set_stream(self, *, cuts: collections.abc.Sequence[tuple[str, collections.abc.Sequence[int]]], lock_order: collections.abc.Sequence[tuple[int, int]], lookups: collections.abc.Sequence[str], pool_bytes: int, ring_bytes: int, lent_bytes: int = 0, experts: collections.abc.Sequence[collections.abc.Sequence[str]] = [], top_k: int = 0, expert_bytes: int = 0, neurons: collections.abc.Sequence[str] = [], neuron_bytes: int = 0, policy: str = 'lfu', predictor: str = 'blend', depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, method: str = 'auto', faults: Faults | None = None) -> None:
         """
-        What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index into cuts, piece), the first is kept first. lookups: names of which rows are read when they are asked for. lent_bytes: of pool_bytes, what keys and values take as they grow. experts: of each layer gate, up, down of expert 0, of expert 1, ...; they share expert_bytes. miss_bits: those that are not there when the router asks are computed at so many bits, where they nest; 0: waited for. faults: of the disk, for tests.
+        What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index into cuts, piece), the first is kept first. lookups: names of which rows are read when they are asked for. lent_bytes: of pool_bytes, what keys and values take as they grow. experts: of each layer gate, up, down of expert 0, of expert 1, ...; they share expert_bytes. neurons: names of matrices that are read neuron by neuron, in the order of use; they share neuron_bytes. faults: of the disk, for tests.
         """
     def start_loading(self, threads: int, is_budgeted: bool = False, *, depth: int = 8, chunk_bytes: int = 1048576, method: str = 'auto', faults: Faults | None = None) -> None:
         """
@@ -312,6 +312,10 @@ def kv_page_bytes(format: str, head_dim: int) -> int:
 def linear(isa: str, format: str, rows: int, cols: int, parts: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.uint8]], x: numpy.typing.NDArray[numpy.float32], bias: typing.Annotated[numpy.typing.ArrayLike, numpy.float32] | None = None, outliers: collections.abc.Sequence[tuple[collections.abc.Sequence[int], collections.abc.Sequence[float]]] = [], kernel: str | None = None) -> numpy.typing.NDArray[numpy.float32]:
     """
     y [M, rows] of x [M, cols]; x is quantised first where the format asks for it. outliers: (columns, values) of each row, columns ascending. kernel: the name of the one that multiplies; None: the first of its list.
+    """
+def linear_neurons(isa: str, format: str, rows: int, cols: int, scales: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.uint8]], records: typing.Annotated[numpy.typing.ArrayLike, numpy.uint8], bits: int, x: numpy.typing.NDArray[numpy.float32], bias: typing.Annotated[numpy.typing.ArrayLike, numpy.float32] | None = None, outliers: collections.abc.Sequence[tuple[collections.abc.Sequence[int], collections.abc.Sequence[float]]] = [], bounds: collections.abc.Sequence[int] = [0]) -> numpy.typing.NDArray[numpy.float32]:
+    """
+    linear with codes that lie neuron by neuron, of which only the active ones are read. scales: the parts before the codes. bounds: where ranges of groups begin, from 0 on.
     """
 def log_sum_exp(isa: str, x: numpy.typing.NDArray[numpy.float32]) -> float:
     ...

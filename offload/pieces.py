@@ -10,7 +10,7 @@ from typing import Literal
 
 from edgert.errors import UsageError
 
-Kind = Literal["vector", "matrix", "expert", "lookup"]
+Kind = Literal["vector", "matrix", "expert", "lookup", "neurons"]
 Policy = Literal["balanced", "first", "none"]
 POLICIES: tuple[Policy, ...] = ("balanced", "first", "none")
 
@@ -21,12 +21,26 @@ _SHARE_STEPS = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """Of a matrix that lies neuron by neuron: `count` columns of `record_bytes`; beside_bytes stay in memory anyway."""
+
+    count: int
+    record_bytes: int
+    beside_bytes: int
+
+    @property
+    def num_bytes(self) -> int:
+        return self.count * self.record_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightItem:
     """A weight of the model.
 
     kind: "vector" stays in memory; "matrix" may be streamed; "expert" lies in the expert cache; of a "lookup" (an
-    embedding that is nothing else) single rows are read. layer: None outside of the layers. unit_rows: rows that
-    cannot be separated. num_segments: ranges of the file that a piece has. resident_bytes: in memory as a whole.
+    embedding that is nothing else) single rows are read; of "neurons" single columns, `records`. layer: None outside of
+    the layers. unit_rows: rows that cannot be separated. num_segments: ranges of the file that a piece has.
+    resident_bytes: in memory as a whole.
     """
 
     name: str
@@ -39,6 +53,7 @@ class WeightItem:
     num_segments: int
     resident_bytes: int
     is_logits: bool = False
+    records: Records | None = None
 
 
 @dataclass(frozen=True, slots=True)

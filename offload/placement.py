@@ -12,7 +12,18 @@ from dataclasses import dataclass
 
 from edgert.errors import OutOfMemoryError, UsageError
 
-from .pieces import POLICIES, SEGMENT_SLACK_BYTES, Piece, Policy, WeightItem, cut, lock_order, piece_of
+from .pieces import (
+    POLICIES,
+    SECTOR_BYTES,
+    SEGMENT_SLACK_BYTES,
+    Piece,
+    Policy,
+    Records,
+    WeightItem,
+    cut,
+    lock_order,
+    piece_of,
+)
 
 MIB = 1 << 20
 MAX_PIECE_BYTES = 4 * MIB
@@ -25,6 +36,16 @@ RING_SHARE = 1 / 8
 MIN_RING_PIECES = 4
 # Of a lookup, that may be on their way at once.
 LOOKUP_UNITS = 16
+# Records of neurons are read through windows of so many bytes, which take at most a share of the memory for records
+# (csrc/weights/neuron_stream.cpp).
+NEURON_READ_BYTES = 32 << 10
+MIN_WINDOWS, MAX_WINDOWS = 2, 16
+WINDOW_SHARE = 1 / 8
+# Neurons of one matrix that have room at least: a share of them, and no fewer than two groups.
+NEURON_ROOM_SHARE = 1 / 4
+MIN_NEURONS = 128
+# Neurons that a token activates, where nothing is known of them: what a trained model with squared ReLU had.
+ACTIVE_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,21 +78,25 @@ class Placement:
     resident: weights that are loaded once. lookups: those of which single rows are read. pieces: of all other
     matrices, in the order of use. lock_order: indices of pieces; those at its front that fit into pool_bytes -
     ring_bytes are kept, while a prompt is read those that fit into pool_bytes - prefill_ring_bytes: then the pieces of
-    a layer stay until all tokens have used them. Experts share expert_cache_bytes.
+    a layer stay until all tokens have used them. Experts share expert_cache_bytes. neurons: matrices of which a token
+    reads the columns of its active neurons, in the order of use; what is kept of them shares neuron_cache_bytes.
 
     locked_bytes, streamed_bytes_per_token: file bytes of the pieces that are kept, and of what every token reads, while
     the context is short: the share of keys and values that they do not need yet holds pieces too. Of experts those that
-    are missed where all are equally likely, the worst case for a cache. fits: nothing is read twice.
+    are missed where all are equally likely, the worst case for a cache; of neurons the same, where ACTIVE_SHARE of them
+    are active. fits: nothing is read twice.
     """
 
     resident: tuple[str, ...]
     lookups: tuple[str, ...]
+    neurons: tuple[str, ...]
     pieces: tuple[Piece, ...]
     lock_order: tuple[int, ...]
     pool_bytes: int
     ring_bytes: int
     prefill_ring_bytes: int
     expert_cache_bytes: int
+    neuron_cache_bytes: int
     resident_bytes: int
     scratch_bytes: int
     locked_bytes: int
@@ -81,7 +106,8 @@ class Placement:
     @property
     def memory_bytes(self) -> int:
         """All that it takes of the budget's weights_bytes."""
-        return self.resident_bytes + self.scratch_bytes + self.pool_bytes + self.expert_cache_bytes
+        caches_bytes = self.expert_cache_bytes + self.neuron_cache_bytes
+        return self.resident_bytes + self.scratch_bytes + self.pool_bytes + caches_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +117,12 @@ class _Needs:
     everything: int
     all_but_lookups: int
     all_dense: int  # and room for experts
+    all_matrices: int  # and room for neurons
     streaming: int
 
     @property
     def least(self) -> int:
-        return min(self.everything, self.all_but_lookups, self.all_dense, self.streaming)
+        return min(self.everything, self.all_but_lookups, self.all_dense, self.all_matrices, self.streaming)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +133,23 @@ class _Parts:
     matrices: tuple[WeightItem, ...]
     experts: tuple[WeightItem, ...]
     lookups: tuple[WeightItem, ...]
+    neurons: tuple[WeightItem, ...]
     pieces: tuple[Piece, ...]
     min_ring_bytes: int
     ring_bytes: int
     scratch_bytes: int
     expert_room_bytes: int
+    neuron_room_bytes: int
     top_k: int
+
+    @property
+    def records(self) -> tuple[Records, ...]:
+        return tuple(item.records for item in self.neurons if item.records is not None)
+
+    @property
+    def beside_bytes(self) -> int:
+        """What stays in memory of matrices whose neurons do not."""
+        return sum(records.beside_bytes for records in self.records)
 
 
 def place(
@@ -142,6 +180,8 @@ def place(
     if room >= needs.all_but_lookups:
         return _whole(parts, [item for item in items if item.kind != "lookup"], room)
     if room >= needs.all_dense:
+        return _whole(parts, [*parts.fixed, *parts.matrices, *parts.neurons], room)
+    if room >= needs.all_matrices:
         return _whole(parts, [*parts.fixed, *parts.matrices], room)
     if room >= needs.streaming:
         return _streamed(parts, room, budget.kv_bytes, policy)
@@ -173,6 +213,7 @@ def _parts(
     matrices = tuple(item for item in items if item.kind == "matrix" and item.role != "router")
     experts = tuple(item for item in items if item.kind == "expert")
     lookups = tuple(item for item in items if item.kind == "lookup")
+    neurons = tuple(item for item in items if item.kind == "neurons")
     assert top_k > 0 or not experts, "top_k is needed where there are experts"
     num_in_ring = max(MIN_RING_PIECES, 2 * threads)
     size = _piece_bytes(matrices, num_in_ring) if piece_bytes is None else piece_bytes
@@ -185,6 +226,7 @@ def _parts(
         matrices=matrices,
         experts=experts,
         lookups=lookups,
+        neurons=neurons,
         pieces=pieces,
         min_ring_bytes=min_ring_bytes,
         ring_bytes=max(min_ring_bytes, ring_bytes),
@@ -193,8 +235,35 @@ def _parts(
         ),
         # The experts of one token in one layer: those that are computed with, and those that are read meanwhile.
         expert_room_bytes=2 * _most_used_expert_bytes(experts, top_k),
+        neuron_room_bytes=_neuron_room_bytes([item.records for item in neurons if item.records is not None]),
         top_k=top_k,
     )
+
+
+def _neuron_room_bytes(records: Sequence[Records]) -> int:
+    """The least memory for neurons: those of one matrix that are about to be used, and windows to read them into."""
+    if not records:
+        return 0
+    most, largest = max(r.count for r in records), max(r.record_bytes for r in records)
+    used_bytes = largest * min(most, max(MIN_NEURONS, round(NEURON_ROOM_SHARE * most)))
+    window_bytes = _window_bytes(records)
+    return max(MIN_WINDOWS * window_bytes + used_bytes, round(used_bytes / (1 - WINDOW_SHARE))) + window_bytes
+
+
+def _window_bytes(records: Sequence[Records]) -> int:
+    largest = max(NEURON_READ_BYTES, *(r.record_bytes for r in records))
+    return -(-largest // SECTOR_BYTES) * SECTOR_BYTES + SECTOR_BYTES
+
+
+def _neuron_share(parts: _Parts, room: int) -> int:
+    """Of memory for all that is not there as a whole: neurons get the share that their bytes have."""
+    records = parts.records
+    if not records:
+        return 0
+    all_bytes = sum(r.num_bytes for r in records)
+    most = max(r.record_bytes for r in records) * sum(r.count for r in records) + MAX_WINDOWS * _window_bytes(records)
+    share = all_bytes / (all_bytes + sum(item.file_bytes for item in parts.matrices))
+    return min(most, max(parts.neuron_room_bytes, int(share * room)))
 
 
 def _piece_bytes(matrices: Sequence[WeightItem], num_in_ring: int) -> int:
@@ -219,41 +288,57 @@ def _most_used_expert_bytes(experts: Sequence[WeightItem], top_k: int) -> int:
 def _needs(parts: _Parts) -> _Needs:
     fixed = _resident_bytes(parts.fixed)
     matrices, experts = _resident_bytes(parts.matrices), _resident_bytes(parts.experts)
+    neurons = _resident_bytes(parts.neurons)
+    room = parts.expert_room_bytes + parts.scratch_bytes
+    few_neurons = parts.beside_bytes + parts.neuron_room_bytes
     return _Needs(
-        everything=fixed + matrices + experts + _resident_bytes(parts.lookups),
-        all_but_lookups=fixed + matrices + experts + parts.scratch_bytes,
-        all_dense=fixed + matrices + parts.expert_room_bytes + parts.scratch_bytes,
-        streaming=fixed + parts.min_ring_bytes + parts.expert_room_bytes + parts.scratch_bytes,
+        everything=fixed + matrices + neurons + experts + _resident_bytes(parts.lookups),
+        all_but_lookups=fixed + matrices + neurons + experts + parts.scratch_bytes,
+        all_dense=fixed + matrices + neurons + room,
+        all_matrices=fixed + matrices + few_neurons + room,
+        streaming=fixed + parts.min_ring_bytes + few_neurons + room,
     )
 
 
 def _whole(parts: _Parts, resident: Sequence[WeightItem], room: int) -> Placement:
-    """Without pieces: these weights stay; experts, where they are not among them, get what is left."""
+    """Without pieces: these weights stay; experts or neurons that are not among them get what is left."""
     names = {item.name for item in resident}
     lookups = [item for item in parts.lookups if item.name not in names]
     scratch_bytes = parts.scratch_bytes if lookups else 0
     has_cache = any(item.name not in names for item in parts.experts)
-    cache_bytes = room - _resident_bytes(resident) - scratch_bytes if has_cache else 0
+    has_neurons = any(item.name not in names for item in parts.neurons)
+    resident_bytes = _resident_bytes(resident) + (parts.beside_bytes if has_neurons else 0)
+    left_bytes = room - resident_bytes - scratch_bytes
+    neuron_bytes = parts.neuron_room_bytes if has_neurons else 0
+    if has_neurons and not has_cache:
+        neuron_bytes = left_bytes
+    cache_bytes = left_bytes - neuron_bytes if has_cache else 0
+    missed_bytes = _missed_bytes(parts, cache_bytes) if has_cache else 0
     return Placement(
         resident=tuple(item.name for item in resident),
         lookups=tuple(item.name for item in lookups),
+        neurons=tuple(item.name for item in parts.neurons) if has_neurons else (),
         pieces=(),
         lock_order=(),
         pool_bytes=0,
         ring_bytes=0,
         prefill_ring_bytes=0,
         expert_cache_bytes=cache_bytes,
-        resident_bytes=_resident_bytes(resident),
+        neuron_cache_bytes=neuron_bytes,
+        resident_bytes=resident_bytes,
         scratch_bytes=scratch_bytes,
         locked_bytes=0,
-        streamed_bytes_per_token=_missed_bytes(parts, cache_bytes) if has_cache else 0,
-        fits=not has_cache and not lookups,
+        streamed_bytes_per_token=missed_bytes + (_missed_neurons_bytes(parts, neuron_bytes) if has_neurons else 0),
+        fits=not has_cache and not has_neurons and not lookups,
     )
 
 
 def _streamed(parts: _Parts, room: int, lent_bytes: int, policy: Policy) -> Placement:
     """With pieces: the pool is smaller than all of them, or the matrices would have fitted as a whole."""
     pool_bytes = room - _resident_bytes(parts.fixed) - parts.expert_room_bytes - parts.scratch_bytes
+    pool_bytes -= parts.beside_bytes
+    neuron_bytes = min(_neuron_share(parts, pool_bytes), pool_bytes - parts.min_ring_bytes)
+    pool_bytes -= neuron_bytes
     ring_bytes = min(parts.ring_bytes, pool_bytes)
     layers = {item.name: item.layer for item in parts.matrices}
     order = lock_order(parts.matrices, parts.pieces, policy)
@@ -279,18 +364,21 @@ def _streamed(parts: _Parts, room: int, lent_bytes: int, policy: Policy) -> Plac
     return Placement(
         resident=tuple(item.name for item in resident),
         lookups=tuple(item.name for item in parts.lookups),
+        neurons=tuple(item.name for item in parts.neurons),
         pieces=pieces,
         lock_order=order,
         pool_bytes=pool_bytes,
         ring_bytes=ring_bytes,
         prefill_ring_bytes=_prefill_ring(pieces, order, layers, pool_bytes, ring_bytes)[1],
         expert_cache_bytes=parts.expert_room_bytes,
-        resident_bytes=_resident_bytes(resident),
+        neuron_cache_bytes=neuron_bytes,
+        resident_bytes=_resident_bytes(resident) + parts.beside_bytes,
         scratch_bytes=parts.scratch_bytes,
         locked_bytes=locked_bytes,
         streamed_bytes_per_token=sum(piece.file_bytes for piece in pieces)
         - locked_bytes
-        + _missed_bytes(parts, parts.expert_room_bytes),
+        + _missed_bytes(parts, parts.expert_room_bytes)
+        + _missed_neurons_bytes(parts, neuron_bytes),
         fits=False,
     )
 
@@ -332,6 +420,12 @@ def _missed_bytes(parts: _Parts, cache_bytes: int) -> int:
     used = sum(item.file_bytes * min(1.0, parts.top_k / num_experts[item.layer, item.role]) for item in parts.experts)
     memory_bytes = sum(piece_of(item, 0, item.rows).memory_bytes for item in parts.experts)
     return round(used * max(0.0, 1 - cache_bytes / memory_bytes)) if memory_bytes else 0
+
+
+def _missed_neurons_bytes(parts: _Parts, cache_bytes: int) -> int:
+    """File bytes of the active neurons that a token reads, if each is active as often as any other."""
+    all_bytes = sum(records.num_bytes for records in parts.records)
+    return round(ACTIVE_SHARE * all_bytes * max(0.0, 1 - cache_bytes / all_bytes)) if all_bytes else 0
 
 
 def _resident_bytes(items: Iterable[WeightItem]) -> int:

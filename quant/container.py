@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from edgert.errors import ConvertError
 
-from . import outliers
+from . import neurons, outliers
 from .format import FormatSpec, get, part_bytes
 
 FORMAT_VERSION = "1"
@@ -34,13 +34,17 @@ _DTYPES = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
 
 @dataclass(frozen=True, slots=True)
 class ContainerTensor:
-    """A tensor to store: shape (rows, cols), or (n,) for a vector. num_outliers: beside the format's parts; 0: none."""
+    """A tensor to store: shape (rows, cols), or (n,) for a vector. num_outliers: beside the format's parts; 0: none.
+
+    is_by_neuron: its codes lie column by column, in one part.
+    """
 
     name: str
     format: str
     shape: tuple[int, ...]
     role: str
     num_outliers: int = 0
+    is_by_neuron: bool = False
 
     @property
     def spec(self) -> FormatSpec:
@@ -48,12 +52,17 @@ class ContainerTensor:
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        return tuple(p.name for p in self.spec.parts) + (outliers.PART_NAMES if self.num_outliers else ())
+        own = tuple(p.name for p in self.spec.parts)
+        if self.is_by_neuron:
+            own = (*(p.name for p in neurons.scale_parts(self.spec)), neurons.PART_NAME)
+        return own + (outliers.PART_NAMES if self.num_outliers else ())
 
     @property
     def part_bytes(self) -> tuple[int, ...]:
         rows, cols = self.shape if len(self.shape) == 2 else (1, self.shape[0])
         own = part_bytes(self.spec, rows, cols)
+        if self.is_by_neuron:
+            own = neurons.part_bytes(self.spec, rows, cols)
         return own + (outliers.part_bytes(rows, self.num_outliers) if self.num_outliers else ())
 
 
@@ -107,7 +116,8 @@ def plan_container(units: Sequence[Sequence[ContainerTensor]]) -> ContainerPlan:
     """Lays out units (a tensor, or the gate, up and down of an expert) one after the other.
 
     A unit begins on 4096 bytes of the file and its parts on 64. In a unit the coarsest parts of all its tensors come
-    first, then each further plane, so that a prefix of the unit is a coarser unit and one read.
+    first, then each further plane, so that a prefix of the unit is a coarser unit and one read. Records of neurons come
+    before all else: they begin with the unit, so that few lie across two sectors.
     """
     layout = _Layout()
     for unit in units:
@@ -204,7 +214,9 @@ class _Layout:
 
 
 def _phase(part_name: str) -> int:
-    """0 for what the coarsest view needs, i for plane i."""
+    """-1 for neurons, 0 for what else the coarsest view needs, i for plane i."""
+    if part_name == neurons.PART_NAME:
+        return -1
     return int(part_name[5:]) if part_name.startswith("plane") else 0
 
 

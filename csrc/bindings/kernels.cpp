@@ -108,6 +108,37 @@ Floats linear(const std::string& isa, const std::string& format, int rows, int c
   return y;
 }
 
+// The same with codes that lie neuron by neuron, in ranges of groups that begin at `bounds`.
+Floats linear_neurons(const std::string& isa, const std::string& format_name, int rows, int cols,
+                      const std::vector<ByteArray>& scales, const ByteArray& records, int bits, const Floats& x,
+                      const std::optional<Floats>& bias, const RowOutliers& row_outliers,
+                      const std::vector<int>& bounds) {
+  const KernelTable& table = table_of(isa);
+  const Format format = format_of(format_name);
+  expect(rows > 0 && cols > 0, "rows and cols", std::min(rows, cols), 1);
+  expect(0 < neuron_bits(format) && neuron_bits(format) <= bits && bits <= 8, "bits", bits, neuron_bits(format));
+  expect(std::ssize(scales) == num_scale_parts(format), "parts", std::ssize(scales), num_scale_parts(format));
+  expect(records.size() == cols * neuron_bytes(bits, rows), "bytes of records", records.size(),
+         cols * neuron_bytes(bits, rows));
+  expect(matrix_cols(x) == cols, "columns of x", x.shape(1), cols);
+  const std::uint8_t* starts[kMaxParts] = {};
+  for (std::size_t p = 0; p < scales.size(); ++p) {
+    expect(scales[p].size() == part_bytes(format, static_cast<int>(p), rows, cols), "bytes of a part", scales[p].size(),
+           part_bytes(format, static_cast<int>(p), rows, cols));
+    starts[p] = scales[p].data();
+  }
+  WeightView w = view_of_parts(format, rows, cols, starts);
+  const OutlierTable outliers(row_outliers, w);
+  for (std::size_t i = 0; i < bounds.size(); ++i) {
+    const std::int32_t last = i + 1 < bounds.size() ? bounds[i + 1] : w.groups;
+    expect(0 <= bounds[i] && bounds[i] < last, "bounds", bounds[i], last - 1);
+  }
+  Floats y({x.shape(0), py::ssize_t{rows}});
+  run_neurons(table, w, records.data(), bits, x.data(), static_cast<std::int32_t>(x.shape(0)),
+              bias ? bias->data() : nullptr, bounds, y.mutable_data());
+  return y;
+}
+
 // Weights of one format, distinct, as many as fill num_bytes; the values do not matter but are finite.
 class WeightSet {
  public:
@@ -349,6 +380,10 @@ void init_kernels(py::module_& m) {
       },
       "format"_a, "rows"_a, "cols"_a, "(name, bytes) of each part of a tensor, in file order.");
   m.def("pack", &pack, "format"_a, "raw"_a.noconvert(), "cols"_a, "ggml blocks [rows, row bytes] to packed parts.");
+  m.def("linear_neurons", &linear_neurons, "isa"_a, "format"_a, "rows"_a, "cols"_a, "scales"_a, "records"_a, "bits"_a,
+        "x"_a.noconvert(), "bias"_a = py::none(), "outliers"_a = RowOutliers(), "bounds"_a = std::vector<int>{0},
+        "linear with codes that lie neuron by neuron, of which only the active ones are read. scales: the parts before "
+        "the codes. bounds: where ranges of groups begin, from 0 on.");
   m.def("linear", &linear, "isa"_a, "format"_a, "rows"_a, "cols"_a, "parts"_a, "x"_a.noconvert(), "bias"_a = py::none(),
         "outliers"_a = RowOutliers(), "kernel"_a = py::none(),
         "y [M, rows] of x [M, cols]; x is quantised first where the format asks for it. outliers: (columns, values) of "

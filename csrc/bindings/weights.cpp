@@ -22,7 +22,7 @@ using Range = std::tuple<std::int32_t, std::int64_t, std::int64_t>;  // file, of
 
 WeightId add(WeightStore& store, const std::string& name, const std::string& format, std::int64_t rows,
              std::int64_t cols, const std::vector<Range>& parts, bool is_packed, std::int32_t unpermute_heads,
-             std::int32_t scale_exponent, const std::vector<Range>& outliers) {
+             std::int32_t scale_exponent, std::int32_t neuron_bits, const std::vector<Range>& outliers) {
   WeightRequest request{.name = name,
                         .format = Format::f32,
                         .rows = rows,
@@ -31,6 +31,7 @@ WeightId add(WeightStore& store, const std::string& name, const std::string& for
                         .is_packed = is_packed,
                         .unpermute_heads = unpermute_heads,
                         .scale_exponent = scale_exponent,
+                        .neuron_bits = neuron_bits,
                         .outliers = {}};
   if (!format_from_name(format.c_str(), request.format))
     throw std::invalid_argument(name + ": found format '" + format + "', which has no kernel");
@@ -68,18 +69,21 @@ void set_stream(WeightStore& store, const std::vector<std::pair<std::string, std
                 const std::vector<std::pair<std::int32_t, std::int32_t>>& lock_order,
                 const std::vector<std::string>& lookups, std::int64_t pool_bytes, std::int64_t ring_bytes,
                 std::int64_t lent_bytes, const std::vector<std::vector<std::string>>& experts, std::int32_t top_k,
-                std::int64_t expert_bytes, std::int32_t miss_bits, const std::string& policy,
-                const std::string& predictor, std::int32_t depth, std::int64_t chunk_bytes,
-                std::int64_t limit_bytes_per_s, const std::string& method, const std::optional<Faults>& faults) {
+                std::int64_t expert_bytes, std::int32_t miss_bits, const std::vector<std::string>& neurons,
+                std::int64_t neuron_bytes, const std::string& policy, const std::string& predictor, std::int32_t depth,
+                std::int64_t chunk_bytes, std::int64_t limit_bytes_per_s, const std::string& method,
+                const std::optional<Faults>& faults) {
   StreamPlan plan{.cuts = {},
                   .lock_order = lock_order,
                   .lookups = {},
                   .pool_bytes = pool_bytes,
                   .lent_bytes = lent_bytes,
                   .ring_bytes = ring_bytes,
-                  .experts = {}};
+                  .experts = {},
+                  .neurons = {.weights = {}, .bytes = neuron_bytes}};
   for (const auto& [name, strips] : cuts) plan.cuts.push_back({store.find(name), strips});
   for (const std::string& name : lookups) plan.lookups.push_back(store.find(name));
+  for (const std::string& name : neurons) plan.neurons.weights.push_back(store.find(name));
   plan.experts = {.layers = {},
                   .top_k = top_k,
                   .bytes = expert_bytes,
@@ -135,6 +139,12 @@ py::dict stream_counters(const WeightStore& store) {
                             py::arg("misses") = e.misses, py::arg("prefetched") = e.prefetch_loads,
                             py::arg("wasted") = e.wasted, py::arg("coarse") = e.coarse));
   out["experts"] = experts;
+  py::list neurons;
+  for (const NeuronCounters& n : c.neurons)
+    neurons.append(py::dict(py::arg("active") = n.active, py::arg("hits") = n.hits,
+                            py::arg("missed_bytes") = n.missed_bytes, py::arg("requested_bytes") = n.requested_bytes,
+                            py::arg("sector_bytes") = n.sector_bytes));
+  out["neurons"] = neurons;
   return out;
 }
 
@@ -144,23 +154,26 @@ void init_weights(py::module_& m) {
       .def("add_file", &WeightStore::add_file, py::arg("path"), "Opens a file; returns its index.")
       .def("add", &add, py::arg("name"), py::arg("format"), py::arg("rows"), py::arg("cols"), py::arg("parts"),
            py::kw_only(), py::arg("is_packed") = false, py::arg("unpermute_heads") = 0, py::arg("scale_exponent") = 0,
-           py::arg("outliers") = std::vector<Range>(),
+           py::arg("neuron_bits") = 0, py::arg("outliers") = std::vector<Range>(),
            "parts: (file, offset, length). cols = 0: a vector. is_packed: the parts of the format lie in the file, "
            "not rows. unpermute_heads: rows of a GGUF file in RoPE pairs are put back. scale_exponent: scales are "
-           "multiplied by 2 to this power. outliers: their starts, columns and values, or nothing.")
+           "multiplied by 2 to this power. neuron_bits: not 0, and the last part has the codes neuron by neuron, of so "
+           "many bits each. outliers: their starts, columns and values, or nothing.")
       .def(
           "set_stream", &set_stream, py::kw_only(), py::arg("cuts"), py::arg("lock_order"), py::arg("lookups"),
           py::arg("pool_bytes"), py::arg("ring_bytes"), py::arg("lent_bytes") = 0,
           py::arg("experts") = std::vector<std::vector<std::string>>{}, py::arg("top_k") = 0,
-          py::arg("expert_bytes") = 0, py::arg("miss_bits") = 0, py::arg("policy") = kDefaultPolicy,
-          py::arg("predictor") = kDefaultPredictor, py::arg("depth") = 8, py::arg("chunk_bytes") = 1 << 20,
-          py::arg("limit_bytes_per_s") = 0, py::arg("method") = "auto", py::arg("faults") = py::none(),
+          py::arg("expert_bytes") = 0, py::arg("miss_bits") = 0, py::arg("neurons") = std::vector<std::string>{},
+          py::arg("neuron_bytes") = 0, py::arg("policy") = kDefaultPolicy, py::arg("predictor") = kDefaultPredictor,
+          py::arg("depth") = 8, py::arg("chunk_bytes") = 1 << 20, py::arg("limit_bytes_per_s") = 0,
+          py::arg("method") = "auto", py::arg("faults") = py::none(),
           "What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index "
           "into cuts, "
           "piece), the first is kept first. lookups: names of which rows are read when they are asked for. "
           "lent_bytes: of pool_bytes, what keys and values take as they grow. experts: of each layer gate, up, down "
           "of expert 0, of expert 1, ...; they share expert_bytes. miss_bits: those that are not there when the router "
-          "asks are computed at so many bits, where they nest; 0: waited for. faults: of the disk, for "
+          "asks are computed at so many bits, where they nest; 0: waited for. neurons: names of matrices that are read "
+          "neuron by neuron, in the order of use; they share neuron_bytes. faults: of the disk, for "
           "tests.")
       .def("start_loading", &start_loading, py::arg("threads"), py::arg("is_budgeted") = false, py::kw_only(),
            py::arg("depth") = 8, py::arg("chunk_bytes") = 1 << 20, py::arg("method") = "auto",

@@ -1,6 +1,6 @@
 // Signed codes of 8 bits. Byte vector q: quad q.
 struct ByteCodes {
-  static constexpr int kNumParts = 1, kMaxCode = 128;
+  static constexpr int kNumParts = 1, kMaxCode = 128, kCodeBits = 8;
   static constexpr int kPartBytes[1] = {1024};
   static constexpr bool kIsSigned = true;
 
@@ -8,6 +8,9 @@ struct ByteCodes {
     EDGERT_UNROLL
     for (int q = 0; q < 16; ++q) quads[q] = signed_bytes(load_bytes(parts[0] + 1024 * g + 64 * q));
   }
+
+  // What unpack makes of codes of four columns that lie as bytes.
+  static inline Bytes quad(const std::uint8_t* const[], Bytes codes) { return signed_bytes(codes); }
 
   template <int kDots>
   static inline void dots(const std::uint8_t* const parts[], std::int64_t g, const std::int8_t* x,

@@ -3,7 +3,7 @@
 template <int kPlanes>
 struct CodebookPlanes {
   using Indices = FieldPlanes<kPlanes>;
-  static constexpr int kNumParts = 1 + Indices::kNumParts, kMaxCode = 128;
+  static constexpr int kNumParts = 1 + Indices::kNumParts, kMaxCode = 128, kCodeBits = 2 + kPlanes;
   static constexpr int kPartBytes[4] = {0, 256, 128, 128};  // every strip reads the same tables
   static constexpr bool kIsSigned = true;
 
@@ -12,6 +12,11 @@ struct CodebookPlanes {
     Indices::unpack(parts + 1, g, quads);
     EDGERT_UNROLL
     for (int q = 0; q < 16; ++q) quads[q] = lookup(table, quads[q]);
+  }
+
+  // What unpack makes of codes of four columns that lie as bytes.
+  static inline Bytes quad(const std::uint8_t* const parts[], Bytes codes) {
+    return lookup(signed_table(load_table(table_of(parts))), codes);
   }
 
   // Half a group at a time: a whole one unpacked is more than the registers hold.
@@ -36,6 +41,9 @@ struct CodebookPlanes {
 
   static inline int get(const std::uint8_t* const parts[], std::int64_t g, int lane, int column) {
     return static_cast<std::int8_t>(table_of(parts)[Indices::get(parts + 1, g, lane, column)]);
+  }
+  static inline void put(std::uint8_t* const parts[], std::int64_t g, const GroupCodes& codes) {
+    Indices::put(parts + 1, g, codes);
   }
 
  private:

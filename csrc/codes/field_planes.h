@@ -151,7 +151,7 @@ static inline void append_planes(PairedPlanes planes, Bytes* quads) {
 template <int kPlanes>
 struct FieldPlanes {
   static_assert(kPlanes <= 5);
-  static constexpr int kNumParts = 1 + kPlanes, kMaxCode = (4 << kPlanes) - 1;
+  static constexpr int kNumParts = 1 + kPlanes, kMaxCode = (4 << kPlanes) - 1, kCodeBits = 2 + kPlanes;
   static constexpr int kPartBytes[6] = {256, 128, 128, 128, 128, 128};
   static constexpr bool kIsSigned = false;
 
@@ -159,6 +159,9 @@ struct FieldPlanes {
     unpack_half(parts, g, 0, quads);
     unpack_half(parts, g, 1, quads + 8);
   }
+
+  // What unpack makes of codes of four columns that lie as bytes.
+  static inline Bytes quad(const std::uint8_t* const[], Bytes codes) { return codes; }
 
   // One dot of 64 columns needs no unpacking: masked pieces go in where they stand (docs/numerics.md). Of the four runs
   // of 16 columns each is a single field vector, whose pieces would need a sum each: unpacking takes less.
@@ -185,9 +188,8 @@ struct FieldPlanes {
     return code;
   }
   static inline void put(std::uint8_t* const parts[], std::int64_t g, const GroupCodes& codes) {
-    static_assert(kPlanes <= 1);  // more occur only in formats of our own, which are packed in Python
     put_bits<2, kPlanes>(parts[0] + 256 * g, codes);
-    if constexpr (kPlanes > 0) put_bits<1, kPlanes - 1>(parts[1] + 128 * g, codes);
+    put_from<1>(parts, g, codes);
   }
 
   // 32 columns: two field vectors and one vector of each plane.
@@ -200,6 +202,14 @@ struct FieldPlanes {
   }
 
  private:
+  template <int kFirst>
+  static inline void put_from(std::uint8_t* const parts[], std::int64_t g, const GroupCodes& codes) {
+    if constexpr (kFirst <= kPlanes) {
+      put_bits<1, kPlanes - kFirst>(parts[kFirst] + 128 * g, codes);
+      put_from<kFirst + 1>(parts, g, codes);
+    }
+  }
+
   // Planes kFirst and on: two at a time, and the last alone where their number is odd.
   template <int kFirst>
   static inline void append_from(const std::uint8_t* const parts[], std::int64_t at, Bytes* quads) {

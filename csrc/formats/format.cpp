@@ -81,6 +81,8 @@ constexpr FormatSpec kSpecs[kNumFormats] = {
     {"ternary", false, 0, 0, 64, 2, {"scale", "trit"}, {32, 832}, {4, 4}},
 };
 
+bool holds_codes(const char* part) { return std::strcmp(part, "scale") != 0 && std::strcmp(part, "table") != 0; }
+
 }  // namespace
 
 const FormatSpec& spec(Format format) { return kSpecs[static_cast<int>(format)]; }
@@ -103,5 +105,23 @@ std::int64_t part_bytes(Format format, int part, std::int64_t rows, std::int64_t
   const std::int64_t groups = ceil_div(cols, kGroupColumns);
   return ceil_div(rows, kStripRows) * ceil_div(groups, s.part_groups[part]) * s.part_bytes[part];
 }
+
+int neuron_bits(Format format) {
+  const FormatSpec& s = spec(format);
+  if (s.is_float || s.block_columns != 0 || s.part_groups[0] != 1) return 0;
+  int num_bytes = 0;
+  for (int p = num_scale_parts(format); p < s.num_parts; ++p) num_bytes += s.part_bytes[p];
+  const int bits = num_bytes * 8 / (kStripRows * kGroupColumns);
+  return bits < 2 ? 0 : bits;  // of one bit: indices of tables, not codes
+}
+
+int num_scale_parts(Format format) {
+  const FormatSpec& s = spec(format);
+  int count = 0;
+  while (count < s.num_parts && !holds_codes(s.part_names[count])) ++count;
+  return count;
+}
+
+std::int64_t neuron_bytes(int bits, std::int64_t rows) { return ceil_div(rows, kStripRows) * kStripRows * bits / 8; }
 
 }  // namespace edgert

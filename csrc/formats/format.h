@@ -67,6 +67,14 @@ struct WeightView {
   const Outlier* outliers = nullptr;
 };
 
+// Columns of a weight that lies neuron by neuron, those that some token of the input multiplies by a code other than 0.
+struct ActiveNeurons {
+  const std::int32_t* group_starts = nullptr;    // [groups + 1]: group g has the neurons from start g to start g + 1
+  const std::int32_t* columns = nullptr;         // ascending
+  const std::uint8_t* const* records = nullptr;  // of each column: its codes of all rows
+  int bits = 0;                                  // of a code in a record; those beyond the format's are dropped
+};
+
 // Static description of a format. part_bytes[i]: bytes of part i for one strip and `part_groups[i]` groups
 // (4 for scales of 256 columns and tq1_0's codes, else 1; kWholeTensor: the tensor has the part once). Part order is
 // the order in our files: a prefix is a coarser tensor.
@@ -89,5 +97,13 @@ const FormatSpec& spec(Format format);
 bool format_from_name(const char* name, Format& out);
 // Bytes of part `part` of a rows x cols tensor (float formats: rows * cols * element bytes).
 std::int64_t part_bytes(Format format, int part, std::int64_t rows, std::int64_t cols);
+
+// Codes may lie column by column instead, a record for each column: the neuron that feeds it (docs/formats.md). Bits of
+// a code of a format that allows it; 0: it does not.
+int neuron_bits(Format format);
+// Parts of such a format before its codes: the scale, and a table.
+int num_scale_parts(Format format);
+// Bytes of the record of one column, whose codes have so many bits.
+std::int64_t neuron_bytes(int bits, std::int64_t rows);
 
 }  // namespace edgert

@@ -12,4 +12,10 @@ namespace edgert {
 void pack_strip(Format format, const std::uint8_t* const row_data[16], int cols, int strip,
                 std::uint8_t* const parts[kMaxParts]);
 
+// Puts the columns of one group, up to 64, whose codes lie in a record for each column, record_bytes apart, into the
+// parts of every strip. bits: of the codes in the records, of which those that the format has are kept. Only for
+// formats with neuron_bits; scales and tables are not written.
+void pack_neurons(Format format, int bits, const std::uint8_t* records, std::int64_t record_bytes, int num_columns,
+                  std::int64_t group, std::int64_t rows, std::int64_t cols, std::uint8_t* const parts[kMaxParts]);
+
 }  // namespace edgert

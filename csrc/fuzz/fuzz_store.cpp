@@ -51,7 +51,10 @@ class Requests {
       r.rows = r.unpermute_heads * 2 * (1 + below(16));
     }
     if (r.cols != 0 && r.is_packed && !s.is_float) {
-      for (int p = 0; p < s.num_parts; ++p) r.parts.push_back(address(part_bytes(r.format, p, r.rows, r.cols)));
+      if (neuron_bits(r.format) > 0 && happens(30)) r.neuron_bits = neuron_bits(r.format);
+      const int num_parts = r.neuron_bits != 0 ? num_scale_parts(r.format) : s.num_parts;
+      for (int p = 0; p < num_parts; ++p) r.parts.push_back(address(part_bytes(r.format, p, r.rows, r.cols)));
+      if (r.neuron_bits != 0) r.parts.push_back(address(r.cols * neuron_bytes(r.neuron_bits, r.rows)));
       if (happens(10)) {
         const std::int64_t num_outliers = below(r.rows);
         r.outliers = {address(4 * (r.rows + 1)), address(2 * num_outliers), address(2 * num_outliers)};
@@ -70,7 +73,7 @@ class Requests {
     for (std::int64_t i = 1 + below(3); i > 0; --i) {
       std::vector<PartAddress>& parts = !r.outliers.empty() && happens(50) ? r.outliers : r.parts;
       PartAddress* part = parts.empty() ? nullptr : &parts[static_cast<std::size_t>(below(std::ssize(parts)))];
-      switch (below(10)) {
+      switch (below(11)) {
         case 0:
           r.rows = odd_number();
           break;
@@ -97,6 +100,9 @@ class Requests {
           break;
         case 8:
           if (part != nullptr) part->file = static_cast<std::int32_t>(odd_number());
+          break;
+        case 9:
+          r.neuron_bits = static_cast<std::int32_t>(happens(50) ? below(9) : odd_number());
           break;
         default:
           if (happens(50))

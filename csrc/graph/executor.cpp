@@ -136,6 +136,14 @@ void Executor::run(int first_segment, int last_segment, float* logits) {
       first = run_experts(*experts, i);
     }
   }
+  if (NeuronStream* neurons = store_.stream() != nullptr ? store_.stream()->neurons() : nullptr) {
+    for (std::size_t i = first; i < last; ++i) {
+      if (!is_by_neurons(plan_.steps[i]) || num_rows(plan_.steps[i].rows) == 0) continue;
+      if (first < i) run_steps(first, i);
+      run_neurons(*neurons, i);
+      first = i + 1;
+    }
+  }
   if (first < last) run_steps(first, last);
   if (is_profiled_) ++profile_.num_runs;
 }
@@ -166,7 +174,8 @@ void Executor::open_work(std::size_t index) {
       case StepKind::linear: {
         const WeightView& weight = store_.describe(node->weights[0]);
         total = weight.strips;
-        chunk = strips_per_chunk(weight, threads);
+        // Neurons: a thread takes its share at once, and follows the reads from group to group.
+        chunk = is_by_neurons(step) ? (total + threads - 1) / threads : strips_per_chunk(weight, threads);
         break;
       }
       case StepKind::store_kv:
@@ -316,6 +325,7 @@ LinearInput Executor::linear_input(std::int32_t values, const std::int32_t (&cod
 }
 
 void Executor::run_items(const Step& step, std::int32_t begin, std::int32_t end, int thread) {
+  if (is_by_neurons(step)) return linear_neurons(step, begin, end);
   if (step.kind == StepKind::linear) return linear(step, begin, end);
   for (std::int32_t r = begin; r < end; ++r) {
     switch (step.kind) {

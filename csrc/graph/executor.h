@@ -113,6 +113,8 @@ class Executor {
   void run_steps(std::size_t first, std::size_t last);
   std::size_t run_experts(ExpertStream& experts, std::size_t sort);
   void run_in_windows(std::size_t sort);
+  bool is_by_neurons(const Step& step) const;
+  void run_neurons(NeuronStream& neurons, std::size_t index);
   void run_thread(int thread);
   bool wait_complete(std::size_t begin, std::size_t end, std::uint32_t run) const;
   void open_work(std::size_t index);
@@ -138,6 +140,7 @@ class Executor {
 
   void embed(const Step& step, std::int32_t r, int thread);
   void linear(const Step& step, std::int32_t begin, std::int32_t end);
+  void linear_neurons(const Step& step, std::int32_t begin, std::int32_t end);
   void rms_norm(const Step& step, std::int32_t r);
   void rope(const Step& step, std::int32_t r);
   void store_kv(const Step& step, std::int32_t kv_head);
@@ -186,6 +189,9 @@ class Executor {
   std::vector<float> group_weights_, gate_logits_;
   // The slots that the buffers of a mixture hold now: all of a round's, or some of a pass of several rounds.
   std::int32_t window_begin_ = 0, window_end_ = kAllSlots;
+  // Where columns are read neuron by neuron: a flag for each, and the groups that a step multiplies with now.
+  std::vector<std::uint8_t> is_active_;
+  std::int32_t first_group_ = 0, last_group_ = 0;
   Profile profile_;
   bool is_profiled_ = false;  // read by thread 0 only
   StepTrace trace_;

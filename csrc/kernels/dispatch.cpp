@@ -90,6 +90,7 @@ void append_missing_families(LinearKernels& kernels, const LinearKernels& lower)
 void fill_missing(KernelTable& t, const KernelTable& lower) {
   for (int i = 0; i < kNumFormats; ++i) {
     append_missing_families(t.linear[i], lower.linear[i]);
+    fill(t.neurons[i], lower.neurons[i]);
     fill(t.dequantize_row[i], lower.dequantize_row[i]);
   }
   fill(t.quantize, lower.quantize);

@@ -70,6 +70,12 @@ struct LinearOutput {
 using LinearFunction = void (*)(const WeightView& w, const LinearInput& x, const LinearOutput& y, int first_strip,
                                 int last_strip);
 
+// Strips of y = W x, of its groups [first_group, last_group), with the bits of LinearFunction: calls for one range of
+// strips follow each other in ascending groups, from 0 to all of them. w has no codes of its own.
+using NeuronFunction = void (*)(const WeightView& w, const LinearInput& x, const LinearOutput& y,
+                                const ActiveNeurons& neurons, int first_group, int last_group, int first_strip,
+                                int last_strip);
+
 // One way to multiply. All kernels of a format give the same bits unless they say is_rounded; which is the fastest
 // depends on the machine, the shape and the number of tokens.
 struct LinearKernel {
@@ -153,6 +159,7 @@ struct KernelTable {
 
   // Every number of tokens is taken by a kernel of each format.
   LinearKernels linear[kNumFormats];
+  NeuronFunction neurons[kNumFormats];  // null: the format's codes never lie neuron by neuron
   // One row of W as float32: y[cols rounded up to 16], pad 0.
   void (*dequantize_row[kNumFormats])(const WeightView& w, int row, float* y);
 

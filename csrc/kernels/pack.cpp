@@ -11,6 +11,8 @@ namespace {
 #include "kernels/simd/scalar.h"
 //
 #include "formats/list.h"
+//
+#include "codes/neuron.h"
 
 // Where the parts of one strip begin.
 template <class F>
@@ -62,6 +64,30 @@ void pack_rows(const std::uint8_t* const row_data[kStripRows], int cols, int str
   }
 }
 
+template <class F>
+void pack_group(int bits, const std::uint8_t* records, std::int64_t record_bytes, int num_columns, std::int64_t group,
+                std::int64_t strips, std::int64_t groups, std::uint8_t* const parts[]) {
+  using Codes = typename F::Codes;
+  for (std::int64_t strip = 0; strip < strips; ++strip) {
+    GroupCodes codes = {};
+    for (int first = 0; first < num_columns; first += 4) {
+      const std::uint8_t* columns[4];
+      for (int i = 0; i < 4; ++i) columns[i] = records + (first + i < num_columns ? first + i : first) * record_bytes;
+      std::uint32_t quad[kStripRows];
+      unpack_neurons(columns, strip * 2 * bits, bits, bits - Codes::kCodeBits, quad);
+      const std::uint32_t mask = num_columns - first < 4 ? (1u << (8 * (num_columns - first))) - 1 : ~0u;
+      for (int row = 0; row < kStripRows; ++row) {
+        const std::uint32_t four = quad[row] & mask;
+        std::memcpy(codes[row] + first, &four, 4);
+      }
+    }
+    std::uint8_t* out[Codes::kNumParts];
+    for (int i = 0; i < Codes::kNumParts; ++i)
+      out[i] = parts[F::Scales::kNumParts + i] + strip * strip_part_bytes<Codes>(i, groups);
+    Codes::put(out, group, codes);
+  }
+}
+
 template <class... Formats>
 void pack_any(Format format, const std::uint8_t* const row_data[], int cols, int strip, std::uint8_t* const parts[],
               FormatList<Formats...>) {
@@ -76,6 +102,20 @@ void pack_any(Format format, const std::uint8_t* const row_data[], int cols, int
 void pack_strip(Format format, const std::uint8_t* const row_data[16], int cols, int strip,
                 std::uint8_t* const parts[kMaxParts]) {
   pack_any(format, row_data, cols, strip, parts, GgmlFormats{});
+}
+
+void pack_neurons(Format format, int bits, const std::uint8_t* records, std::int64_t record_bytes, int num_columns,
+                  std::int64_t group, std::int64_t rows, std::int64_t cols, std::uint8_t* const parts[kMaxParts]) {
+  const std::int64_t strips = (rows + kStripRows - 1) / kStripRows, groups = (cols + kGroupColumns - 1) / kGroupColumns;
+  const auto pack_if = [&]<class F>(F*) {
+    if constexpr (requires { F::Codes::kCodeBits; }) {
+      if (F::kFormat == format) pack_group<F>(bits, records, record_bytes, num_columns, group, strips, groups, parts);
+    }
+  };
+  const auto pack_one_of = [&]<class... Formats>(FormatList<Formats...>) {
+    (pack_if(static_cast<Formats*>(nullptr)), ...);
+  };
+  pack_one_of(QuantizedFormats{});
 }
 
 }  // namespace edgert

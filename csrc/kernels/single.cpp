@@ -82,6 +82,39 @@ void run_linear(const KernelTable& kernels, const WeightView& w, const float* x,
   for (std::int64_t t = 0; t < tokens; ++t) std::copy_n(output.y + t * stride, w.rows, y + t * w.rows);
 }
 
+void run_neurons(const KernelTable& kernels, const WeightView& w, const std::uint8_t* records, int bits, const float* x,
+                 std::int32_t tokens, const float* bias, std::span<const int> bounds, float* y) {
+  const PreparedInput prepared(kernels, x, tokens, w.cols, spec(w.format).activation_columns);
+  const LinearInput& input = prepared.input();
+  std::vector<std::int32_t> group_starts{0}, columns;
+  std::vector<const std::uint8_t*> found;
+  const auto is_active = [&](std::int32_t column) {
+    for (std::int32_t t = 0; t < tokens; ++t) {
+      const std::int8_t* codes = input.codes + codes_offset(t, input.tile_vectors, input.codes_stride);
+      if (codes[column / kGroupColumns * codes_step(input.tile_vectors) + column % kGroupColumns] != 0) return true;
+    }
+    return false;
+  };
+  for (std::int32_t column = 0; column < w.cols; ++column) {
+    if (is_active(column)) {
+      columns.push_back(column);
+      found.push_back(records + column * neuron_bytes(bits, w.rows));
+    }
+    if ((column + 1) % kGroupColumns == 0 || column + 1 == w.cols)
+      group_starts.push_back(static_cast<std::int32_t>(columns.size()));
+  }
+  const ActiveNeurons active{group_starts.data(), columns.data(), found.data(), bits};
+  const std::int64_t stride = std::int64_t{w.strips} * kStripRows;
+  Memory out(static_cast<std::size_t>(tokens * stride) * sizeof(float));
+  Memory padded(static_cast<std::size_t>(stride) * sizeof(float));
+  if (bias != nullptr) std::copy(bias, bias + w.rows, padded.as<float>());
+  const LinearOutput output{out.as<float>(), stride, bias != nullptr ? padded.as<float>() : nullptr};
+  for (std::size_t i = 0; i < bounds.size(); ++i)
+    kernels.neurons[static_cast<int>(w.format)](w, input, output, active, bounds[i],
+                                                i + 1 < bounds.size() ? bounds[i + 1] : w.groups, 0, w.strips);
+  for (std::int64_t t = 0; t < tokens; ++t) std::copy_n(out.as<float>() + t * stride, w.rows, y + t * w.rows);
+}
+
 void run_attention(const KernelTable& kernels, const AttentionArrays& a, float* out, float* log_sum_exp) {
   const std::int32_t num_blocks = (a.positions + kPageTokens - 1) / kPageTokens;
   const auto block_bytes = static_cast<std::size_t>(kv_block_bytes(a.format, a.head_dim));

@@ -2,6 +2,7 @@
 // digest program.
 #pragma once
 #include <cstdint>
+#include <span>
 
 #include "base/memory.h"
 #include "kernels/kernel_table.h"
@@ -29,6 +30,11 @@ class PreparedInput {
 // the one that multiplies; null: the first that takes the input. Throws std::invalid_argument if there is none.
 void run_linear(const KernelTable& kernels, const WeightView& w, const float* x, std::int32_t tokens, const float* bias,
                 float* y, const char* kernel = nullptr);
+
+// The same with codes that lie in `records`, one for each column; only those of active neurons are read. bounds: where
+// the ranges of groups begin that are multiplied one after the other, from 0 on.
+void run_neurons(const KernelTable& kernels, const WeightView& w, const std::uint8_t* records, int bits, const float* x,
+                 std::int32_t tokens, const float* bias, std::span<const int> bounds, float* y);
 
 struct AttentionArrays {
   KVFormat format;

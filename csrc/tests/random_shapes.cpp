@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "formats/pack.h"
 #include "kernels/single.h"
 #include "tests/kernel_digest.h"
 
@@ -125,6 +126,46 @@ LinearFunction rounded_specification(const LinearKernels& scalar, const char* na
   return nullptr;
 }
 
+// The product with codes that lie neuron by neuron against the one with the same codes in strips; returns how many
+// tables differ.
+int compare_neurons(Format format, const Shape& s, const std::vector<const KernelTable*>& tables,
+                    DigestIntegers& integers, DigestHash& hash) {
+  const int bits = neuron_bits(format);
+  const std::int64_t record_bytes = neuron_bytes(bits, s.rows);
+  std::vector<std::uint8_t> records = integers.bytes(s.cols * record_bytes);
+  if (s.fill >= 0) std::fill(records.begin(), records.end(), static_cast<std::uint8_t>(s.fill));
+  const std::shared_ptr<const WeightView> random = random_weight(format, s.rows, s.cols, integers.next(), -1);
+  WeightView weight = *random;
+  std::vector<std::vector<std::uint8_t>> parts(kMaxParts);
+  std::uint8_t* out[kMaxParts] = {};
+  for (int p = num_scale_parts(format); p < spec(format).num_parts; ++p) {
+    const auto part = static_cast<std::size_t>(p);
+    parts[part].resize(static_cast<std::size_t>(part_bytes(format, p, s.rows, s.cols)));
+    weight.parts[part] = out[p] = parts[part].data();
+  }
+  for (int group = 0; group < weight.groups; ++group)
+    pack_neurons(format, bits, records.data() + group * kGroupColumns * record_bytes, record_bytes,
+                 std::min(kGroupColumns, s.cols - group * kGroupColumns), group, s.rows, s.cols, out);
+  std::vector<float> x = integers.values(std::int64_t{s.tokens} * s.cols, -15);
+  for (float& value : x) {
+    if (s.is_extreme) value = value < 0.0f ? -1.0f : 1.0f;
+    if (up_to(integers, 3) > 1) value = 0.0f;
+  }
+  std::vector<int> bounds{0};
+  if (weight.groups > 1) bounds.push_back(up_to(integers, weight.groups - 1));
+  std::vector<float> expected(static_cast<std::size_t>(std::int64_t{s.tokens} * s.rows)), found(expected.size());
+  run_linear(*kernel_table("scalar"), weight, x.data(), s.tokens, nullptr, expected.data());
+  hash.add_floats(expected.data(), std::ssize(expected));
+  int num_different = 0;
+  for (const KernelTable* table : tables) {
+    run_neurons(*table, weight, records.data(), bits, x.data(), s.tokens, nullptr, bounds, found.data());
+    if (std::memcmp(found.data(), expected.data(), expected.size() * sizeof(float)) == 0) continue;
+    ++num_different;
+    report(format, s, *table, {.name = "neurons"});
+  }
+  return num_different;
+}
+
 }  // namespace
 
 int compare_random_shapes(Format format, const std::vector<const KernelTable*>& tables, int num_shapes,
@@ -157,6 +198,7 @@ int compare_random_shapes(Format format, const std::vector<const KernelTable*>& 
         report(format, shape, *table, kernel);
       }
     }
+    if (neuron_bits(format) > 0) num_different += compare_neurons(format, shape, all, integers, hash);
   }
   return num_different;
 }

@@ -15,7 +15,7 @@ constexpr std::int64_t kMergedGap = kDirectAlignment;
 // Bytes of a part are cut where a cache line begins.
 constexpr std::int64_t kCutBytes = 64;
 
-// A part, all rows of a weight, or all its outliers: not cut yet.
+// A part, all rows or columns of a weight, or all its outliers: not cut yet.
 struct Whole {
   const LoadItem* item;
   std::int32_t part;
@@ -24,14 +24,24 @@ struct Whole {
   std::int64_t unit_bytes;  // that are not cut
 };
 
+// Bytes of what a range counts.
+std::int64_t unit_of(const WeightRequest& request, std::int32_t part) {
+  return part == kRows      ? file_row_bytes(request)
+         : part == kNeurons ? neuron_bytes(request.neuron_bits, request.rows)
+                            : 1;
+}
+
 std::vector<Whole> wholes_of(std::span<const LoadItem> items) {
   std::vector<Whole> wholes;
   for (const LoadItem& item : items) {
     const WeightRequest& r = *item.request;
     if (!r.outliers.empty()) wholes.push_back({&item, 0, true, r.outliers[0], 0});
-    if (r.is_direct()) {
-      for (std::size_t p = 0; p < r.parts.size(); ++p)
-        if (!item.is_streamed || strip_part_bytes(r, static_cast<int>(p)) == 0)
+    if (r.is_direct() || r.neuron_bits != 0) {
+      const std::size_t num_parts = r.parts.size() - (r.neuron_bits != 0 ? 1 : 0);
+      if (num_parts < r.parts.size() && !item.is_streamed)
+        wholes.push_back({&item, kNeurons, false, r.parts.back(), kGroupColumns * unit_of(r, kNeurons)});
+      for (std::size_t p = 0; p < num_parts; ++p)
+        if (is_loaded(r, static_cast<int>(p), item.is_streamed))
           wholes.push_back({&item, static_cast<std::int32_t>(p), false, r.parts[p], kCutBytes});
     } else if (!item.is_streamed) {
       wholes.push_back({&item, kRows, false, r.parts[0], row_unit(r) * file_row_bytes(r)});
@@ -83,7 +93,7 @@ class Planner {
     if (task_.segments.empty()) task_.segments.push_back({whole.address.file, offset, 0, 0});
     PieceSegment& s = task_.segments[0];
     s.length = std::max(s.length, offset + count - s.offset);
-    const std::int64_t unit = whole.part == kRows ? file_row_bytes(*whole.item->request) : 1;
+    const std::int64_t unit = unit_of(*whole.item->request, whole.part);
     task_.ranges.push_back(
         {whole.item, whole.part, begin / unit, count / unit, window_lead(s.offset) + offset - s.offset});
     task_.num_bytes += count;
@@ -115,10 +125,16 @@ class Planner {
 
 }  // namespace
 
+bool is_loaded(const WeightRequest& request, int part, bool is_streamed) {
+  if (!is_streamed) return true;
+  return request.neuron_bits != 0 ? part < num_scale_parts(request.format) : strip_part_bytes(request, part) == 0;
+}
+
 PartAddress LoadRange::address() const {
   const WeightRequest& r = *item->request;
-  const PartAddress& whole = r.parts[part == kRows ? 0 : static_cast<std::size_t>(part)];
-  const std::int64_t unit = part == kRows ? file_row_bytes(r) : 1;
+  const PartAddress& whole =
+      part == kNeurons ? r.parts.back() : r.parts[part == kRows ? 0 : static_cast<std::size_t>(part)];
+  const std::int64_t unit = unit_of(r, part);
   return {whole.file, whole.offset + begin * unit, count * unit};
 }
 

@@ -23,12 +23,17 @@ struct LoadItem {
   bool is_streamed = false;
 };
 
-inline constexpr std::int32_t kRows = -1;  // in place of a part
+// Whether a part is read when the weights are loaded. Of what is streamed: what a tensor has once; of a matrix that
+// lies neuron by neuron all but its codes.
+bool is_loaded(const WeightRequest& request, int part, bool is_streamed);
 
-// Bytes [begin, begin + count) of a part, or rows. place: where they lie in the memory of the task.
+inline constexpr std::int32_t kRows = -1, kNeurons = -2;  // in place of a part
+
+// Bytes [begin, begin + count) of a part, or rows, or columns that lie neuron by neuron. place: where they lie in the
+// memory of the task.
 struct LoadRange {
   const LoadItem* item = nullptr;
-  std::int32_t part = 0;  // or kRows
+  std::int32_t part = 0;  // or kRows, kNeurons
   std::int64_t begin = 0, count = 0;
   std::int64_t place = 0;
 
@@ -44,8 +49,9 @@ struct LoadTask {
   std::int64_t num_bytes = 0;     // that are put in their place
 };
 
-// In the order of the files. A window has at most read_bytes, a multiple of kDirectAlignment, where rows that belong
-// together are not longer; of the outliers of a weight each part is a window of its own. The items outlive the tasks.
+// In the order of the files. A window has at most read_bytes, a multiple of kDirectAlignment, where rows or columns
+// that belong together are not longer; of the outliers of a weight each part is a window of its own. The items outlive
+// the tasks.
 std::vector<LoadTask> plan_load(std::span<const LoadItem> items, std::int64_t read_bytes);
 
 }  // namespace edgert

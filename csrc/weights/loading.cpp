@@ -108,9 +108,8 @@ void Loading::work_buffered() {
     }
     const LoadTask& task = tasks_[index];
     read_ahead(index);
-    const bool is_straight =
-        task.outliers_of == nullptr &&
-        std::none_of(task.ranges.begin(), task.ranges.end(), [](const LoadRange& r) { return r.part == kRows; });
+    const bool is_straight = task.outliers_of == nullptr && std::none_of(task.ranges.begin(), task.ranges.end(),
+                                                                         [](const LoadRange& r) { return r.part < 0; });
     if (!is_straight) scratch.resize(std::max(scratch.size(), static_cast<std::size_t>(task.memory_bytes)));
     put(task, scratch.data());
     done_bytes_.fetch_add(task.num_bytes);
@@ -179,11 +178,12 @@ void Loading::put(const LoadTask& task, std::uint8_t* memory) const {
 void Loading::put(const LoadRange& range, std::uint8_t* memory) const {
   const WeightRequest& r = *range.item->request;
   const ArenaPlaces& places = *range.item->places;
-  if (range.part == kRows) {
+  if (range.part < 0) {
     if (!reader_) read(range.address(), memory);
     std::uint8_t* out[kMaxParts];
     for (std::size_t p = 0; p < kMaxParts; ++p) out[p] = arena_ + places.parts[p];
-    return place_rows(r, memory, range.begin, range.count, out);
+    return range.part == kRows ? place_rows(r, memory, range.begin, range.count, out)
+                               : place_neurons(r, memory, range.begin, range.count, out);
   }
   std::uint8_t* out = arena_ + places.parts[static_cast<std::size_t>(range.part)] + range.begin;
   if (reader_)

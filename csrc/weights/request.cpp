@@ -105,6 +105,15 @@ void multiply_bf16(std::uint8_t* values, std::int64_t count, std::int32_t expone
   }
 }
 
+void place_neurons(const WeightRequest& request, const std::uint8_t* data, std::int64_t first_column,
+                   std::int64_t num_columns, std::uint8_t* const out[kMaxParts]) {
+  const std::int64_t record_bytes = neuron_bytes(request.neuron_bits, request.rows);
+  for (std::int64_t column = 0; column < num_columns; column += kGroupColumns)
+    pack_neurons(request.format, request.neuron_bits, data + column * record_bytes, record_bytes,
+                 static_cast<int>(std::min<std::int64_t>(kGroupColumns, num_columns - column)),
+                 (first_column + column) / kGroupColumns, request.rows, request.cols, out);
+}
+
 bool needs_finish(const WeightRequest& request, std::int32_t part) {
   return (part == 0 && request.scale_exponent > 0) || has_six_bits(request.format, part);
 }

@@ -27,13 +27,18 @@ struct WeightRequest {
   std::int32_t unpermute_heads = 0;
   // The bf16 scales of part 0 are multiplied by 2 to this power: a uniform grid seen at fewer bits has wider steps.
   std::int32_t scale_exponent = 0;
+  // Not 0: behind the parts before the codes the file holds one more, the codes neuron by neuron, of so many bits each
+  // (docs/formats.md); those beyond the format's are dropped. REQUIRES: is_packed.
+  std::int32_t neuron_bits = 0;
   // Starts, columns and values of the outliers beside the parts (docs/formats.md, section 2); empty: there are none.
   std::vector<PartAddress> outliers;
 
   bool is_vector() const { return cols == 0; }
   std::int64_t head_rows() const { return unpermute_heads > 0 ? rows / unpermute_heads : 0; }
   // Its bytes are used as they are read: parts, or the rows of a float format.
-  bool is_direct() const { return !is_vector() && unpermute_heads == 0 && (is_packed || spec(format).is_float); }
+  bool is_direct() const {
+    return !is_vector() && unpermute_heads == 0 && neuron_bits == 0 && (is_packed || spec(format).is_float);
+  }
 };
 
 // Bytes of one row in a file that holds rows; of a vector, of one value.
@@ -53,6 +58,10 @@ void place_strips(const WeightRequest& request, const std::uint8_t* data, std::i
 
 // Multiplies bf16 values by 2 to this power, which is exact up to the largest of them.
 void multiply_bf16(std::uint8_t* values, std::int64_t count, std::int32_t exponent);
+// The same for columns that lie neuron by neuron, from `first_column` on. REQUIRES: first_column is a multiple of 64,
+// and so is num_columns unless the weight ends there.
+void place_neurons(const WeightRequest& request, const std::uint8_t* data, std::int64_t first_column,
+                   std::int64_t num_columns, std::uint8_t* const out[kMaxParts]);
 
 // What bytes of a packed part need before kernels may read them: scales are widened, numbers of six bits looked at.
 bool needs_finish(const WeightRequest& request, std::int32_t part);

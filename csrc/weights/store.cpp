@@ -42,7 +42,15 @@ WeightId WeightStore::add(const WeightRequest& request) {
   if (!has_parts && !s.is_float && (s.block_columns == 0 || request.cols % s.block_columns != 0))
     fail(std::string("found ") + std::to_string(request.cols) + " columns in " + s.name + ", expected a multiple of " +
          std::to_string(s.block_columns));
-  const std::size_t num_parts = has_parts ? static_cast<std::size_t>(s.num_parts) : 1;
+  const int bits = neuron_bits(request.format);
+  if (request.neuron_bits != 0 &&
+      (!has_parts || bits == 0 || request.neuron_bits < bits || request.neuron_bits > (bits == 8 ? 8 : 7)))
+    fail("found neurons of " + std::to_string(request.neuron_bits) + " bits in " + s.name +
+         ", expected them in p2 to p8 or c2 to c4, and at least as many bits as it has");
+  const auto num_scales = static_cast<std::size_t>(num_scale_parts(request.format));
+  const std::size_t num_parts = request.neuron_bits != 0 ? num_scales + 1
+                                : has_parts              ? static_cast<std::size_t>(s.num_parts)
+                                                         : 1;
   if (request.parts.size() != num_parts)
     fail("found " + std::to_string(request.parts.size()) + " parts, expected " + std::to_string(num_parts));
   if (request.unpermute_heads < 0 ||
@@ -61,7 +69,9 @@ WeightId WeightStore::add(const WeightRequest& request) {
   for (std::size_t p = 0; p < num_parts; ++p) {
     const PartAddress& address = request.parts[p];
     check_address(address);
-    const std::int64_t expected = has_parts
+    const bool is_neurons = request.neuron_bits != 0 && p == num_scales;
+    const std::int64_t expected = is_neurons ? request.cols * neuron_bytes(request.neuron_bits, request.rows)
+                                  : has_parts
                                       ? part_bytes(request.format, static_cast<int>(p), request.rows, request.cols)
                                       : request.rows * file_row_bytes(request);
     if (address.length != expected)
@@ -115,7 +125,7 @@ std::int64_t WeightStore::place() {
       // A vector is widened to float32 and padded to whole strips, so that kernels may read 16 values at a time.
       const std::int64_t num_bytes =
           is_vector ? round_up(r.rows, kStripRows) * 4 : part_bytes(r.format, p, r.rows, r.cols);
-      if (weight.is_streamed && strip_part_bytes(r, p) > 0) continue;
+      if (!is_loaded(r, p, weight.is_streamed)) continue;
       weight.places.parts[static_cast<std::size_t>(p)] = end;
       end += round_up(num_bytes, kPartAlignment);
     }
@@ -143,10 +153,20 @@ void WeightStore::set_stream(const StreamPlan& plan, const ReaderOptions& option
                                       "; convert the model again");
     weight.is_streamed = true;
   };
-  for (const StreamPlan::Cut& cut : plan.cuts) mark(cut.id);
-  for (const WeightId id : plan.lookups) mark(id);
+  for (const WeightId id : plan.neurons.weights) {
+    mark(id);
+    if (weights_[static_cast<std::size_t>(id)].request.neuron_bits == 0)
+      throw std::invalid_argument(name(id) + ": found it row by row, expected one that lies neuron by neuron");
+  }
+  const auto mark_rows = [&](WeightId id) {
+    mark(id);
+    if (weights_[static_cast<std::size_t>(id)].request.neuron_bits != 0)
+      throw std::invalid_argument(name(id) + ": found it neuron by neuron, expected a matrix that lies row by row");
+  };
+  for (const StreamPlan::Cut& cut : plan.cuts) mark_rows(cut.id);
+  for (const WeightId id : plan.lookups) mark_rows(id);
   for (const std::vector<WeightId>& layer : plan.experts.layers)
-    for (const WeightId id : layer) mark(id);
+    for (const WeightId id : layer) mark_rows(id);
   plan_ = std::make_unique<StreamPlan>(plan);
   reader_options_ = options;
 }

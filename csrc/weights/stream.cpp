@@ -11,7 +11,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kPoolSlack = 256;  // kernels read whole vectors at the end of a part
 constexpr std::int64_t kLentSteps = 8;
-constexpr ReadTag kLookup = ReadTag{1} << 40, kExpert = ReadTag{1} << 41;  // in the number of a piece
+constexpr ReadTag kLookup = ReadTag{1} << 40, kExpert = ReadTag{1} << 41,
+                  kNeurons = ReadTag{1} << 42;  // in the number of a piece
 
 std::int32_t num_strips(const WeightRequest& r) {
   return static_cast<std::int32_t>((r.rows + kStripRows - 1) / kStripRows);
@@ -52,6 +53,8 @@ WeightStream::WeightStream(std::span<const File> files, std::span<const WeightRe
       [this](ReadTag tag, ReadOutcome outcome, const std::string& error) { read_ended(tag, outcome, error); });
   if (plan.experts.bytes > 0)
     experts_ = std::make_unique<ExpertStream>(requests_, views_, plan.experts, pass_, *reader_, kExpert);
+  if (!plan.neurons.weights.empty())
+    neurons_ = std::make_unique<NeuronStream>(requests_, plan.neurons, pass_, *reader_, kNeurons);
 }
 
 WeightStream::~WeightStream() {
@@ -282,6 +285,8 @@ void WeightStream::read_ended(ReadTag tag, ReadOutcome outcome, const std::strin
   const ReadTag number = tag >> kSegmentBits;
   if ((number & kExpert) != 0) {
     experts_->read_ended(number & ~kExpert, outcome);
+  } else if ((number & kNeurons) != 0) {
+    neurons_->read_ended(number & ~kNeurons, outcome);
   } else if ((number & kLookup) != 0) {
     Lookup& lookup = lookups_[static_cast<std::size_t>(number & ~kLookup)];
     lookup.has_failed |= outcome != ReadOutcome::complete;
@@ -402,6 +407,10 @@ StreamTrace WeightStream::stop_trace() {
       read.weight = lookups_[static_cast<std::size_t>(number & ~kLookup)].id;
       continue;
     }
+    if ((number & kNeurons) != 0) {
+      read.weight = neurons_->weight_of(number & ~kNeurons);
+      continue;
+    }
     const bool is_expert = (number & kExpert) != 0;
     const Piece& piece = is_expert ? experts_->piece(number & ~kExpert) : at(static_cast<std::int32_t>(number));
     read.weight = piece.matrices[0].id;
@@ -422,6 +431,10 @@ StreamCounters WeightStream::counters() const {
     counters.num_expert_slots = experts_->num_slots();
     counters.experts = experts_->counters();
     experts_->add_times(counters.weights);
+  }
+  if (neurons_ != nullptr) {
+    counters.neurons = neurons_->counters();
+    neurons_->add_times(counters.weights);
   }
   for (std::size_t i = 0; i < pieces_.size(); ++i)
     if (states_[i]->is_kept && states_[i]->residence.load() == Residence::resident)

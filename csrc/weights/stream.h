@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "io/reader.h"
 #include "weights/expert_stream.h"
+#include "weights/neuron_stream.h"
 #include "weights/pass.h"
 #include "weights/piece_state.h"
 #include "weights/ring.h"
@@ -31,6 +32,7 @@ struct StreamPlan {
   std::int64_t lent_bytes = 0;    // of these, that others may take
   std::int64_t ring_bytes = 0;    // of these, for pieces that are not kept
   ExpertPlan experts;
+  NeuronPlan neurons;
 };
 
 struct StreamCounters {
@@ -40,13 +42,14 @@ struct StreamCounters {
   std::int64_t num_expert_slots = 0;    // experts that fit
   std::vector<StreamTimes> weights;     // by WeightId
   std::vector<ExpertCounters> experts;  // by layer; empty without an expert cache
+  std::vector<NeuronCounters> neurons;  // by matrix that lies neuron by neuron; empty where these are resident
 };
 
 struct StreamTrace {
   struct Read {
     ReadEvent event;
     WeightId weight = -1;                          // of an expert the first of its matrices
-    std::int32_t first_strip = 0, num_strips = 0;  // of a piece; 0: a row of a lookup, or a whole expert
+    std::int32_t first_strip = 0, num_strips = 0;  // of a piece; 0: a row of a lookup, a whole expert, or neurons
   };
   std::vector<WaitEvent> waits;
   std::vector<Read> reads;
@@ -88,6 +91,8 @@ class WeightStream {
   void poll() { pass_.poll(); }
   // Null: there is no expert cache.
   ExpertStream* experts() { return experts_.get(); }
+  // Null: no matrix is read neuron by neuron.
+  NeuronStream* neurons() { return neurons_.get(); }
 
   // Waits until strips from `begin` on are there; false: the pass was stopped or a read failed.
   bool acquire(WeightId id, std::int32_t begin, std::int32_t end, StripLease& lease);
@@ -134,7 +139,10 @@ class WeightStream {
   void set_limit(std::int64_t limit, std::int64_t end, std::unique_lock<std::mutex>& lock);
   std::int32_t uses_of_pass(std::int32_t piece) const;
   bool stays_between_passes(std::int32_t piece) const;
-  bool is_settled() const { return num_reading_ == 0 && (experts_ == nullptr || experts_->is_settled()); }
+  bool is_settled() const {
+    return num_reading_ == 0 && (experts_ == nullptr || experts_->is_settled()) &&
+           (neurons_ == nullptr || neurons_->is_settled());
+  }
   State& state(std::int32_t piece) { return *states_[static_cast<std::size_t>(piece)]; }
   const Piece& at(std::int32_t piece) const { return pieces_[static_cast<std::size_t>(piece)]; }
 
@@ -164,6 +172,7 @@ class WeightStream {
   std::int64_t wasted_bytes_ = 0;
   std::vector<StreamTimes> times_;
   std::unique_ptr<ExpertStream> experts_;
+  std::unique_ptr<NeuronStream> neurons_;
   std::unique_ptr<Reader> reader_;  // last: its thread ends before what it writes to
 };
 

@@ -96,6 +96,7 @@ def _limits(values: dict[str, Any]) -> str:
 
 
 def _weights(plan: dict[str, Any], token_bytes: int) -> list[str]:
+    from edgert.offload.placement import ACTIVE_SHARE
     from edgert.offload.sizes import format_bytes
 
     if plan["fits"]:
@@ -105,8 +106,12 @@ def _weights(plan: dict[str, Any], token_bytes: int) -> list[str]:
         lines.append(f"{format_bytes(plan['locked_bytes'])} more stay in pieces")
     if plan["expert_cache_bytes"]:
         lines.append(f"{format_bytes(plan['expert_cache_bytes'])} for experts")
+    if plan["neuron_cache_bytes"]:
+        lines.append(f"{format_bytes(plan['neuron_cache_bytes'])} for neurons")
     share = plan["streamed_bytes_per_token"] / token_bytes if token_bytes else 0
     worst = ", if all experts are equally likely" if plan["expert_cache_bytes"] else ""
+    if plan["neuron_cache_bytes"]:
+        worst = f", if {100 * ACTIVE_SHARE:.0f} % of the neurons are active, each as often as any other"
     streamed = format_bytes(plan["streamed_bytes_per_token"])
     return [*lines, f"{streamed} are read for each token, {100 * share:.0f} % of what it uses{worst}"]
 

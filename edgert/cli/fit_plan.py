@@ -36,7 +36,7 @@ KEYS = {
     "reserve_bytes",
     "round_tokens": "tokens that are computed at a time",
     "plan": "fits, resident_bytes, scratch_bytes, num_pieces, pool_bytes, ring_bytes, prefill_ring_bytes, "
-    "expert_cache_bytes, locked_bytes (of pieces that are kept), streamed_bytes_per_token",
+    "expert_cache_bytes, neuron_cache_bytes, locked_bytes (of pieces that are kept), streamed_bytes_per_token",
     "token_bytes": "bytes of weights that decoding one token uses",
     "disk": "path, gb_per_s and is_direct, measured on the model's file",
     "threads": "threads that the memory's rate was measured with",
@@ -103,6 +103,7 @@ def fit_plan(path: Path, options: LoadOptions, progress: Callable[[str], None]) 
             "ring_bytes": placement.ring_bytes,
             "prefill_ring_bytes": placement.prefill_ring_bytes,
             "expert_cache_bytes": placement.expert_cache_bytes,
+            "neuron_cache_bytes": placement.neuron_cache_bytes,
             "locked_bytes": placement.locked_bytes,
             "streamed_bytes_per_token": placement.streamed_bytes_per_token,
         },

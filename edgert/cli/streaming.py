@@ -9,7 +9,7 @@ from edgert.errors import size
 
 if TYPE_CHECKING:
     from edgert.engine.output import Timings
-    from edgert.engine.streaming import ExpertStats, StreamingStats
+    from edgert.engine.streaming import ExpertStats, NeuronStats, StreamingStats
     from edgert.llm import LLM
 
 # Places that are named where the waiting was longest.
@@ -38,6 +38,8 @@ def streaming_text(timings: Timings) -> str | None:
         parts.append(f"wasted {size(stats.wasted_bytes)}")
     if stats.experts is not None:
         parts.append(_experts(stats.experts))
+    if stats.neurons is not None:
+        parts.append(_neurons(stats.neurons))
     return " | ".join(parts)
 
 
@@ -56,6 +58,13 @@ def _experts(experts: ExpertStats) -> str:
     return (
         f"experts {100 * experts.hit_rate:.0f} % hits, {experts.late} late, {experts.misses} missed, "
         f"{experts.prefetched} predicted, {experts.wasted} of these for nothing{coarse}"
+    )
+
+
+def _neurons(neurons: NeuronStats) -> str:
+    return (
+        f"neurons {neurons.active} active, {100 * neurons.hit_rate:.0f} % hits, {size(neurons.requested_bytes)} "
+        f"requested, {size(neurons.sector_bytes)} in sectors"
     )
 
 

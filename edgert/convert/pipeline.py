@@ -18,6 +18,7 @@ from edgert import loader
 from edgert.errors import ConvertError, FileFormatError
 from edgert.files.checksums import CHECKSUMS
 from edgert.quant import format as formats
+from edgert.quant import neurons
 from edgert.quant import outliers as sparse
 from edgert.quant.container import ContainerWriter
 from edgert.quant.format import WHOLE_TENSOR, PartSpec, Quantized
@@ -168,7 +169,8 @@ def _convert_rows(
     """Fills the parts' bytes of rows [begin, end), begin on a strip. Returns `end`. Runs on a pool thread."""
     rows = files.rows(tensor.source, begin, end)
     made = formats.get(tensor.format)
-    own, sparse_parts = parts[: len(made.spec.parts)], parts[len(made.spec.parts) :]
+    specs = neurons.scale_parts(made.spec) if tensor.is_by_neuron else made.spec.parts
+    own, sparse_parts = parts[: len(specs)], parts[len(specs) + tensor.is_by_neuron :]
     if quantize:
         try:
             values = _values(tensor, rows)
@@ -178,9 +180,13 @@ def _convert_rows(
                 _write_outliers(tensor, sparse.take(values, chosen, made.dequantize(rows)), begin, sparse_parts)
         except ConvertError as error:
             raise ConvertError(f"{tensor.source.name}: {error}") from error
-    for spec, whole, piece in zip(made.spec.parts, own, made.pack(rows), strict=True):
+    for spec, whole, piece in zip(specs, own, made.pack(rows)[: len(specs)], strict=True):
         start = _part_offset(tensor, spec, len(whole), begin)
         whole[start : start + len(piece)] = piece
+    if tensor.is_by_neuron:
+        bits = neurons.code_bits(tensor.format)
+        records = parts[len(specs)].reshape(tensor.source.cols, -1, 2 * bits)
+        records[:, begin // 16 : -(-end // 16)] = neurons.pack(rows.codes.view(np.uint8), bits)
     return end
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from edgert.errors import ConvertError, UnsupportedFormatError, UsageError
 from edgert.loader import Model, WeightSource
 from edgert.quant import format as formats
-from edgert.quant import outliers
+from edgert.quant import neurons, outliers
 from edgert.quant.container import ContainerPlan, ContainerTensor, group_units, plan_container
 from edgert.quant.quantizers import TARGETS
 
@@ -21,7 +21,7 @@ KEEP = "keep"  # the name for "as it is"
 class TensorPlan:
     """One tensor: where it comes from, the format that it gets, and why (it fell back: not the one asked for).
 
-    outlier_share: of the weights that lie beside it in float16.
+    outlier_share: of the weights that lie beside it in float16. is_by_neuron: its codes lie column by column.
     """
 
     source: WeightSource
@@ -29,6 +29,7 @@ class TensorPlan:
     reason: str
     is_fallback: bool = False
     outlier_share: float = 0.0
+    is_by_neuron: bool = False
 
     @property
     def is_copy(self) -> bool:
@@ -128,9 +129,22 @@ def plan_conversion(
     if model.checkpoint.kind == "edgert":
         _check_own_folder(model, target)
     planned = (_plan_tensor(source, target, keep_quantised) for source in model.weights.values())
-    tensors = tuple(_with_outliers(tensor, outlier_share) for tensor in planned)
+    sparse = _behind_zeros(model)
+    tensors = tuple(
+        replace(
+            _with_outliers(tensor, outlier_share),
+            is_by_neuron=tensor.source.name in sparse and neurons.code_bits(tensor.format) > 0,
+        )
+        for tensor in planned
+    )
     container = plan_container(group_units(_container_tensor(t) for t in tensors))
     return ConvertPlan(source=model.checkpoint.path, target=target, tensors=tensors, container=container)
+
+
+def _behind_zeros(model: Model) -> frozenset[str]:
+    """Matrices whose input is mostly 0: only some of their columns are needed for a token."""
+    nodes = model.graph.nodes
+    return frozenset(node.weights[0] for node in nodes if node.op == "linear" and nodes[node.inputs[0]].op == "relu2")
 
 
 def _check_own_folder(model: Model, target: str | None) -> None:
@@ -190,4 +204,6 @@ def _fitting(target: str, cols: int) -> str:
 
 def _container_tensor(tensor: TensorPlan) -> ContainerTensor:
     num_outliers = tensor.num_outliers(tensor.shape[0])
-    return ContainerTensor(tensor.source.name, tensor.format, tensor.shape, tensor.source.role, num_outliers)
+    return ContainerTensor(
+        tensor.source.name, tensor.format, tensor.shape, tensor.source.role, num_outliers, tensor.is_by_neuron
+    )

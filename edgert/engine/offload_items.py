@@ -11,7 +11,7 @@ from edgert.files import Checkpoint
 from edgert.graph import Graph, Node
 from edgert.loader import Model, WeightSource
 from edgert.offload import WeightItem
-from edgert.offload.pieces import Kind
+from edgert.offload.pieces import Kind, Records
 from edgert.quant import format as formats
 from edgert.quant.layout import GROUP_COLUMNS, STRIP_ROWS, num_strips
 
@@ -137,12 +137,15 @@ def _item(source: WeightSource, op: str) -> WeightItem:
         num_segments=len(source.ranges()) + len(source.outlier_ranges()),
         resident_bytes=_resident_bytes(source),
         is_logits=is_output,
+        records=_records(source),
     )
 
 
 def _kind(source: WeightSource, op: str) -> Kind:
     if source.is_vector:
         return "vector"
+    if source.neuron_bits and op == "linear":
+        return "neurons"
     kinds: dict[str, Kind] = {"moe": "expert", "embed": "lookup"}
     return kinds.get(op, "matrix")
 
@@ -155,6 +158,19 @@ def _resident_bytes(source: WeightSource) -> int:
     if source.entry.outliers:
         parts += [4 * (num_strips(source.rows) + 1), source.entry.num_outliers * _OUTLIER_BYTES]
     return _aligned(parts)
+
+
+def _records(source: WeightSource) -> Records | None:
+    if not source.neuron_bits:
+        return None
+    codes = formats.part_bytes(formats.get(source.entry.format).spec, source.rows, source.cols)[
+        len(source.entry.parts) - 1 :
+    ]
+    return Records(
+        count=source.cols,
+        record_bytes=source.record_bytes,
+        beside_bytes=_resident_bytes(source) - _aligned(codes),
+    )
 
 
 def _aligned(parts: Iterable[int]) -> int:

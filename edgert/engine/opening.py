@@ -277,6 +277,8 @@ def _stream(model: Model, memory: MemoryPlan, options: LoadOptions) -> Callable[
             top_k=top_k(model.graph),
             expert_bytes=placement.expert_cache_bytes,
             miss_bits=options.miss_bits or 0,
+            neurons=list(placement.neurons),
+            neuron_bytes=placement.neuron_cache_bytes,
             limit_bytes_per_s=options.disk_limit_bytes_per_s(),
         )
 

@@ -35,6 +35,22 @@ class ExpertStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NeuronStats:
+    """Neurons whose columns were multiplied with (active), those of them that were in memory (hits), and bytes.
+
+    missed_bytes: of the records of the others; requested_bytes: of records that were asked for; sector_bytes: of the
+    whole sectors around them.
+    """
+
+    active: int
+    hits: int
+    missed_bytes: int
+    requested_bytes: int
+    sector_bytes: int
+    hit_rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamingStats:
     """What was streamed between two moments. Seconds are wall-clock, means over the threads that compute.
 
@@ -54,6 +70,7 @@ class StreamingStats:
     decode_stall_s: float
     stall_s_by_layer: dict[str, float]
     experts: ExpertStats | None
+    neurons: NeuronStats | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +107,7 @@ class StreamMeter:
             decode_stall_s=(_waited_s(end) - _waited_s(first_token)) / self.threads,
             stall_s_by_layer=by_layer,
             experts=_expert_stats(start["experts"], end["experts"]),
+            neurons=_neuron_stats(start["neurons"], end["neurons"]),
         )
 
     def _place(self, name: str) -> str:
@@ -118,9 +136,21 @@ def _waited_s(counters: Counters) -> float:
     return float(sum(waited_s for _, _, waited_s in counters["weights"].values()))
 
 
+def _neuron_stats(start: list[dict[str, int]], end: list[dict[str, int]]) -> NeuronStats | None:
+    """Sums over the matrices; None where none is read neuron by neuron."""
+    if not end:
+        return None
+    sums = _sums(start, end)
+    return NeuronStats(**sums, hit_rate=sums["hits"] / sums["active"] if sums["active"] else 0.0)
+
+
+def _sums(start: list[dict[str, int]], end: list[dict[str, int]]) -> dict[str, int]:
+    return {key: sum(b[key] - a[key] for a, b in zip(start, end, strict=True)) for key in end[0]}
+
+
 def _expert_stats(start: list[dict[str, int]], end: list[dict[str, int]]) -> ExpertStats | None:
     """Sums over the layers; None without an expert cache."""
     if not end:
         return None
-    sums = {key: sum(b[key] - a[key] for a, b in zip(start, end, strict=True)) for key in end[0]}
+    sums = _sums(start, end)
     return ExpertStats(**sums, hit_rate=sums["hits"] / sums["routed"] if sums["routed"] else 0.0)

@@ -122,6 +122,7 @@ def start_loading(
                 is_packed=bool(source.entry.parts),
                 unpermute_heads=source.heads,
                 scale_exponent=source.scale_exponent,
+                neuron_bits=source.neuron_bits,
                 outliers=[(files[file], offset, length) for file, offset, length in source.outlier_ranges()],
             )
         name = str(model.checkpoint.path)

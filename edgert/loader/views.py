@@ -81,7 +81,9 @@ def _view(source: WeightSource, bits: int) -> WeightSource:
     entry = source.entry
     family = entry.format[0]
     # Every part but the planes that are left out. Outliers stay: they hold what a code lacks of its weight.
-    parts = entry.parts[: len(formats.get(f"{family}{bits}").spec.parts)]
+    parts = entry.parts
+    if not source.neuron_bits:  # a record is read whole
+        parts = parts[: len(formats.get(f"{family}{bits}").spec.parts)]
     num_bytes = sum(part.length for part in parts + entry.outliers)
     narrow = replace(entry, format=f"{family}{bits}", parts=parts, length=num_bytes)
     # A cell of a uniform grid is as wide as the cells that it holds; a codebook has a table for each width.

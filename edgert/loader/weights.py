@@ -16,7 +16,7 @@ from edgert.graph import Graph, WeightSpec
 from edgert.models import Architecture
 from edgert.models.gguf_names import UNUSED, TensorPlace
 from edgert.quant import format as formats
-from edgert.quant import outliers
+from edgert.quant import neurons, outliers
 from edgert.quant.format import FormatSpec
 
 # Left in checkpoints by old versions of transformers; the values follow from the configuration.
@@ -52,6 +52,17 @@ class WeightSource:
     def format_name(self) -> str:
         """The format; of a view that of the file and its width: c4@2."""
         return f"{self.stored_format}@{self.entry.format[1:]}" if self.stored_format else self.entry.format
+
+    @property
+    def neuron_bits(self) -> int:
+        """Bits of a code in the file, where the codes lie neuron by neuron; else 0."""
+        is_by_neuron = self.entry.parts and self.entry.parts[-1].name == neurons.PART_NAME
+        return neurons.code_bits(self.stored_format or self.entry.format) if is_by_neuron else 0
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of a neuron's record; 0 where there are none."""
+        return neurons.record_bytes(self.neuron_bits, self.rows)
 
     @property
     def is_vector(self) -> bool:
@@ -181,7 +192,11 @@ def _check_format(path: Path, spec: WeightSpec, entry: TensorEntry) -> None:
     if not entry.parts:
         formats.row_bytes(found, spec.cols or 1)  # raises where the columns do not fill whole blocks
         return
-    expected = list(zip([p.name for p in found.parts], formats.part_bytes(found, spec.rows, spec.cols), strict=True))
+    names, sizes = [p.name for p in found.parts], formats.part_bytes(found, spec.rows, spec.cols)
+    if entry.parts[-1].name == neurons.PART_NAME and neurons.code_bits(found.name):
+        names = [*(p.name for p in neurons.scale_parts(found)), neurons.PART_NAME]
+        sizes = neurons.part_bytes(found, spec.rows, spec.cols)
+    expected = list(zip(names, sizes, strict=True))
     if [(part.name, part.length) for part in entry.parts] != expected:
         parts = ", ".join(f"{part.name[:20]!r} of {part.length} bytes" for part in entry.parts)
         raise FileFormatError(

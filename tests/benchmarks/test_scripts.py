@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmark_scripts import FOLDER, script
+from convert.conftest import LLAMA, write_folder
 
 from edgert.llm import DEFAULT_MODEL
 
@@ -72,3 +74,21 @@ def test_a_case_that_is_none_is_one_error() -> None:
     done = subprocess.run([sys.executable, str(FOLDER / "decode.py"), "llama-9b/p4"], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("case: found 'llama-9b/p4', expected")
+
+
+def test_neurons(tmp_path: Path) -> None:
+    """Those that are active, and no others; half of the inputs of a squared ReLU are below 0 at random."""
+    config = LLAMA | {
+        "architectures": ["ArceeForCausalLM"], "model_type": "arcee", "hidden_act": "relu2", "intermediate_size": 500,
+        "max_position_embeddings": 256,
+    }  # fmt: skip
+    model = write_folder(tmp_path / "arcee", config, "float16").path
+    result = run("neurons.py", model, "--format", "p4", "--tokens", 100, "--cache", 0.3)
+    assert result["is_identical"]
+    assert result["requested_of_missed"] <= 1.3
+    assert result["requested_bytes"] <= result["sector_bytes"]
+    assert result["neurons"] == 1000
+    assert result["record_bytes"] == 64 // 16 * 8
+    assert 0.2 < result["active_share"] < 0.6
+    missed = (1 - result["hit_rate"]) * result["active_share"] * result["neurons"] * result["steps"]
+    assert result["missed_bytes"] == pytest.approx(missed * result["record_bytes"])

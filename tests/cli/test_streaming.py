@@ -18,7 +18,7 @@ from edgert.cli.streaming import streaming_text
 from edgert.engine import opening
 from edgert.engine.memory_plan import MemoryPlanner
 from edgert.engine.output import Timings
-from edgert.engine.streaming import ExpertStats, StreamingStats
+from edgert.engine.streaming import ExpertStats, NeuronStats, StreamingStats
 from edgert.llm import DEFAULT_MODEL
 from edgert.loader import open_model
 
@@ -145,6 +145,10 @@ def test_the_line() -> None:
         stall_s=5.0, decode_stall_s=4.0,
         stall_s_by_layer={"0": 0.001, "3": 2.0, "17": 1.5, "20": 0.5, "21": 0.4, "output": 0.599, "embedding": 0.0},
         experts=ExpertStats(routed=50, hits=39, late=5, misses=6, prefetched=20, wasted=3, hit_rate=0.78),
+        neurons=NeuronStats(
+            active=4000, hits=1000, missed_bytes=3_000_000, requested_bytes=3_000_000, sector_bytes=5_100_000,
+            hit_rate=0.25,
+        ),
     )  # fmt: skip
     timings = Timings(
         prompt_tokens=3, reused_tokens=0, prompt_s=4.0, prompt_tokens_per_s=1.0, generated_tokens=9, decode_s=5.0,
@@ -153,5 +157,5 @@ def test_the_line() -> None:
     assert streaming_text(timings) == (
         "disk 4.21 GB in 4312 reads, 1.90 GB/s | waiting 25 % of the prompt's time, 80 % of the answer's, most in "
         "layer 3, layer 17, output | hits 312, late 41 | wasted 5.0 MB | experts 78 % hits, 5 late, 6 missed, "
-        "20 predicted, 3 of these for nothing"
+        "20 predicted, 3 of these for nothing | neurons 4000 active, 25 % hits, 3.0 MB requested, 5.1 MB in sectors"
     )

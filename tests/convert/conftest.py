@@ -141,7 +141,7 @@ def write_folder(
 
 
 def llama_shapes(c: Mapping[str, Any]) -> list[tuple[str, tuple[int, ...]]]:
-    """Names and shapes of a Llama checkpoint, or of a Qwen3-MoE one if the config has experts."""
+    """Names and shapes of a Llama checkpoint, or an Arcee one, or a Qwen3-MoE one if the config has experts."""
     hidden, inner = c["hidden_size"], c["intermediate_size"]
     q, kv = c["num_attention_heads"] * c["head_dim"], c["num_key_value_heads"] * c["head_dim"]
     shapes: list[tuple[str, tuple[int, ...]]] = [("model.embed_tokens.weight", (c["vocab_size"], hidden))]
@@ -159,8 +159,9 @@ def llama_shapes(c: Mapping[str, Any]) -> list[tuple[str, tuple[int, ...]]]:
             inner = c["moe_intermediate_size"]
             mlps = [f"{p}.mlp.experts.{e}" for e in range(experts)]
         for mlp in mlps:
-            shapes += [(f"{mlp}.gate_proj.weight", (inner, hidden)), (f"{mlp}.up_proj.weight", (inner, hidden))]
-            shapes.append((f"{mlp}.down_proj.weight", (hidden, inner)))
+            if c["model_type"] != "arcee":
+                shapes.append((f"{mlp}.gate_proj.weight", (inner, hidden)))
+            shapes += [(f"{mlp}.up_proj.weight", (inner, hidden)), (f"{mlp}.down_proj.weight", (hidden, inner))]
     shapes.append(("model.norm.weight", (hidden,)))
     return shapes if c["tie_word_embeddings"] else [*shapes, ("lm_head.weight", (c["vocab_size"], hidden))]
 

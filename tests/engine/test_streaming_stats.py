@@ -14,7 +14,7 @@ import pytest
 
 import edgert
 from edgert.engine.output import Timings
-from edgert.engine.streaming import ExpertStats, StreamMeter
+from edgert.engine.streaming import ExpertStats, NeuronStats, StreamMeter
 from edgert.llm import LLM
 
 from .streamed_models import LAYERS, TOP_K, open_with_least, write_mixture
@@ -29,6 +29,7 @@ def open_streamed(monkeypatch: pytest.MonkeyPatch) -> Open:
 
 def counters(scale: int, **changes: Any) -> dict[str, Any]:
     expert = {"routed": 8, "hits": 5, "late": 2, "misses": 1, "prefetched": 4, "wasted": 3}
+    neuron = {"active": 20, "hits": 15, "missed_bytes": 500, "requested_bytes": 500, "sector_bytes": 8192}
     return {
         "num_reads": 10 * scale,
         "num_bytes": 4096 * scale,
@@ -43,6 +44,7 @@ def counters(scale: int, **changes: Any) -> dict[str, Any]:
             "model.embed_tokens.weight": (0, 9 * scale, 0.8 * scale),
         },
         "experts": [{key: value * scale * (layer + 1) for key, value in expert.items()} for layer in range(2)],
+        "neurons": [{key: value * scale * (layer + 1) for key, value in neuron.items()} for layer in range(2)],
     } | changes
 
 
@@ -68,7 +70,12 @@ def test_differences_by_layer() -> None:
     assert stats.experts == ExpertStats(
         routed=72, hits=45, late=18, misses=9, prefetched=36, wasted=27, hit_rate=45 / 72
     )
-    nothing = meter.stats(counters(1, experts=[]), counters(1, experts=[]), counters(1, experts=[]))
+    assert stats.neurons == NeuronStats(
+        active=180, hits=135, missed_bytes=4500, requested_bytes=4500, sector_bytes=9 * 8192, hit_rate=0.75
+    )
+    still = counters(1, experts=[], neurons=[])
+    nothing = meter.stats(still, still, still)
+    assert nothing.neurons is None
     assert (nothing.bytes_per_s, nothing.stall_s, nothing.experts) == (0, 0, None)
 
 

@@ -19,6 +19,8 @@ ODD_SHAPE = LLAMA | {
     "max_position_embeddings": CONTEXT, "num_hidden_layers": 4, "hidden_size": 256, "head_dim": 64,
     "intermediate_size": 500,  # the last strip is not full
 }  # fmt: skip
+# Squared ReLU: the columns of down_proj lie neuron by neuron; their last group is not full.
+ARCEE = ODD_SHAPE | {"architectures": ["ArceeForCausalLM"], "model_type": "arcee", "hidden_act": "relu2"}
 UNTIED = {"tie_word_embeddings": False}
 LLAMA_KEYS = GGUF_METADATA | {"llama.context_length": CONTEXT}
 EXPERTS, TOP_K, MIXTURE_LAYERS = 24, 3, 2
@@ -106,6 +108,8 @@ DENSE: dict[str, Callable[[Path], Path]] = {
     "q4_k": converted(SHAPE | UNTIED, "q4_k"),
     "q5_k": converted(SHAPE, "q5_k"),
     "c4 with outliers": converted(ODD_SHAPE, "c4", 0.02),
+    "arcee c4": converted(ARCEE, "c4"),
+    "arcee p8 with outliers": converted(ARCEE, "p8", 0.01),
     "f16": floats(ODD_SHAPE, "float16"),
     "f32 untied": floats(ODD_SHAPE | UNTIED, "float32"),
     "gguf q4_0": gguf("q4_0"),
@@ -126,7 +130,7 @@ DEEP_MIXTURES: dict[str, Callable[[Path], Path]] = {
     "f16": floats(MIXTURE | {"num_hidden_layers": DEEP_LAYERS}, "float16"),
     "gguf q4_0": mixture_gguf("q4_0", num_layers=DEEP_LAYERS),
 }
-VIEWS = {"p4 untied": 2, "c4": 3}  # and at fewer bits
+VIEWS = {"p4 untied": 2, "c4": 3, "arcee c4": 2}  # and at fewer bits
 
 
 class Models:

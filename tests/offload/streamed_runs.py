@@ -18,6 +18,7 @@ from edgert.engine.kv_plan import page_bytes
 from edgert.engine.offload_items import top_k, weight_items
 from edgert.loader import Model, finish_loading, start_loading
 from edgert.offload import Budget, Placement, place
+from edgert.offload.pieces import Records
 from edgert.offload.placement import fitting_bytes, minimum_bytes
 from edgert.quant.layout import STRIP_ROWS
 
@@ -46,6 +47,8 @@ class Plan:
     ring_bytes: int = 0
     experts: tuple[tuple[str, ...], ...] = ()
     expert_bytes: int = 0
+    neurons: tuple[str, ...] = ()
+    neuron_bytes: int = 0
 
 
 def limits(model: Model, threads: int = 2) -> tuple[int, int]:
@@ -78,6 +81,8 @@ def plan_of(model: Model, placement: Placement) -> Plan:
         ring_bytes=placement.ring_bytes,
         experts=mixtures(model) if placement.expert_cache_bytes else (),
         expert_bytes=placement.expert_cache_bytes,
+        neurons=placement.neurons,
+        neuron_bytes=placement.neuron_cache_bytes,
     )
 
 
@@ -102,9 +107,21 @@ def random_plan(model: Model, rng: np.random.Generator) -> Plan:
     order = [places[i] for i in rng.permutation(len(places))[: rng.integers(0, len(places) + 1)]]
     lookups = tuple(item.name for item in weight_items(model) if item.kind == "lookup" and rng.random() < 0.5)
     pool = int(total * rng.random() * 1.1)
+    records = {item.name: item.records for item in weight_items(model) if item.records and rng.random() < 0.8}
+    room = sum(r.num_bytes for r in records.values() if r) * rng.random() * 1.1
     return Plan(
-        cuts=tuple(cuts), lock_order=tuple(order), lookups=lookups, pool_bytes=pool, ring_bytes=int(pool * rng.random())
-    )
+        cuts=tuple(cuts), lock_order=tuple(order), lookups=lookups, pool_bytes=pool,
+        ring_bytes=int(pool * rng.random()), neurons=tuple(records),
+        neuron_bytes=neuron_room([r for r in records.values() if r]) + int(room),
+    )  # fmt: skip
+
+
+def neuron_room(records: Sequence[Records]) -> int:
+    """The least that the core takes: two windows, and 128 neurons."""
+    if not records:
+        return 0
+    largest = max(r.record_bytes for r in records)
+    return 2 * (max(32 << 10, -(-largest // 4096) * 4096) + 4096) + 128 * largest
 
 
 def open_runtime(
@@ -129,6 +146,8 @@ def open_runtime(
             ring_bytes=plan.ring_bytes,
             experts=[list(layer) for layer in plan.experts],
             expert_bytes=plan.expert_bytes,
+            neurons=list(plan.neurons),
+            neuron_bytes=plan.neuron_bytes,
             top_k=top_k(model.graph),
             **stream,
         )

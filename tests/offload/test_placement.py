@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgert.errors import OutOfMemoryError, UsageError
 from edgert.offload import Budget, Piece, Placement, WeightItem, fitting_bytes, minimum_bytes, place
-from edgert.offload.pieces import POLICIES, Policy, cut, lock_order
+from edgert.offload.pieces import POLICIES, Policy, Records, cut, lock_order
 
 MIB = 1 << 20
 ROLES = ("attn_q", "attn_k", "attn_v", "attn_o", "mlp_gate", "mlp_up", "mlp_down")
@@ -65,13 +65,27 @@ def matrices(draw: st.DrawFn, name: str, role: str, layer: "int | None", **other
 
 
 @st.composite
+def by_neuron(draw: st.DrawFn, name: str, layer: int) -> WeightItem:
+    rows, count = 16 * draw(st.integers(1, 300)), draw(st.integers(1, 5000))
+    records = Records(count=count, record_bytes=rows // 2, beside_bytes=draw(st.integers(0, 10_000)))
+    num_bytes = records.num_bytes + records.beside_bytes
+    return weight(
+        name, "mlp_down", layer, rows, 0, kind="neurons", file_bytes=num_bytes, resident_bytes=num_bytes,
+        records=records,
+    )  # fmt: skip
+
+
+@st.composite
 def models(draw: st.DrawFn, *, has_experts: "bool | None" = None) -> "tuple[list[WeightItem], int]":
     """Weights in the order of use, and top_k."""
     items = [draw(matrices("embed", "embedding", None, kind="lookup"))] if draw(st.booleans()) else []
     num_experts = draw(st.sampled_from((0, 0, 2, 5))) if has_experts is None else 4 * has_experts
+    has_neurons = has_experts is None and draw(st.booleans())
     for layer in range(draw(st.integers(0, 5))):
         items.append(vector(f"{layer}.norm", layer, draw(st.integers(1, 5000))))
         items += [draw(matrices(f"{layer}.{role}", role, layer)) for role in draw(st.sets(st.sampled_from(ROLES)))]
+        if has_neurons:
+            items.append(draw(by_neuron(f"{layer}.neurons", layer)))
         if num_experts:
             items.append(draw(matrices(f"{layer}.router", "router", layer)))
             items += [
@@ -118,12 +132,16 @@ def test_a_placement_keeps_the_budget_and_covers_every_weight_once(
     room = room_at(items, top_k, threads, share)
     found = place(items, budget(room, fixed_bytes=12345), threads=threads, top_k=top_k, policy=policy)
     by_name = {item.name: item for item in items}
-    assert sum(by_name[name].resident_bytes for name in found.resident) == found.resident_bytes
-    assert found.resident_bytes + found.scratch_bytes + found.pool_bytes + found.expert_cache_bytes <= room
+    beside = [records.beside_bytes for name in found.neurons if (records := by_name[name].records) is not None]
+    assert len(beside) == len(found.neurons)
+    assert bool(beside) == bool(found.neuron_cache_bytes)
+    assert sum(by_name[name].resident_bytes for name in found.resident) + sum(beside) == found.resident_bytes
+    caches = found.expert_cache_bytes + found.neuron_cache_bytes
+    assert found.resident_bytes + found.scratch_bytes + found.pool_bytes + caches <= room
     assert found.memory_bytes <= room
     assert 0 <= found.ring_bytes <= found.prefill_ring_bytes <= found.pool_bytes
 
-    covered = [*found.resident, *found.lookups]
+    covered = [*found.resident, *found.lookups, *found.neurons]
     rows: dict[str, list[Piece]] = defaultdict(list)
     for piece in found.pieces:
         rows[piece.weight].append(piece)
@@ -146,7 +164,7 @@ def test_a_placement_keeps_the_budget_and_covers_every_weight_once(
     assert sum(found.pieces[index].file_bytes for index in kept) == found.locked_bytes
     dense = sum(piece.file_bytes for piece in found.pieces) - found.locked_bytes
     assert found.streamed_bytes_per_token >= dense
-    if not in_cache:
+    if not in_cache and not found.neurons:
         assert found.streamed_bytes_per_token == dense
 
 

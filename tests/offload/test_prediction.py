@@ -13,8 +13,8 @@ GIB, MIB = 1 << 30, 1 << 20
 
 def placement(streamed_bytes: int) -> Placement:
     return Placement(
-        resident=(), lookups=(), pieces=(), lock_order=(), pool_bytes=0, ring_bytes=0, prefill_ring_bytes=0,
-        expert_cache_bytes=0, resident_bytes=0, scratch_bytes=0, locked_bytes=0,
+        resident=(), lookups=(), neurons=(), pieces=(), lock_order=(), pool_bytes=0, ring_bytes=0, prefill_ring_bytes=0,
+        expert_cache_bytes=0, neuron_cache_bytes=0, resident_bytes=0, scratch_bytes=0, locked_bytes=0,
         streamed_bytes_per_token=streamed_bytes, fits=streamed_bytes == 0,
     )  # fmt: skip
 

@@ -28,7 +28,7 @@ from .streamed_runs import (
     play,
 )
 
-KINDS = [("dense", "q4_k"), ("dense", "gguf q4_0"), ("mixture", "c4"), ("mixture", "gguf q4_0")]
+KINDS = [("dense", "q4_k"), ("dense", "gguf q4_0"), ("dense", "arcee c4"), ("mixture", "c4"), ("mixture", "gguf q4_0")]
 STEP = slice(0, 40)
 
 

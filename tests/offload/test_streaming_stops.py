@@ -29,8 +29,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
 
 @pytest.fixture(scope="module")
 def cases(models: Models) -> dict[str, tuple[object, Plan, Reference]]:
-    """Matrices, rows of an embedding, experts that are packed: each far slower than a test has time."""
+    """Matrices, rows of an embedding, experts that are packed, neurons: each far slower than a test has time."""
     c4, f32, mixture = models.dense("c4"), models.dense("f32 untied"), models.mixture("gguf q4_0")
+    arcee = models.dense("arcee c4")
+    neurons = tuple(name for name in arcee.weights if "down_proj" in name)
     return {
         "matrices": (c4, placed(c4, limits(c4)[0]), make_reference(c4, (100,))),
         "lookups": (f32, Plan(lookups=("model.embed_tokens.weight",)), make_reference(f32, (200,))),
@@ -39,6 +41,7 @@ def cases(models: Models) -> dict[str, tuple[object, Plan, Reference]]:
             Plan(experts=mixtures(mixture), expert_bytes=TOP_K * 2 * 40_000),
             make_reference(mixture, (100,)),
         ),
+        "neurons": (arcee, Plan(neurons=neurons, neuron_bytes=180_000), make_reference(arcee, (100,))),
     }
 
 
@@ -66,7 +69,7 @@ def stop_later(runtime: _core.Runtime, span: _core.Span) -> tuple[Exception | No
     return ended[0], end_s - begin_s
 
 
-@pytest.mark.parametrize("name", ["matrices", "lookups", "experts"])
+@pytest.mark.parametrize("name", ["matrices", "lookups", "experts", "neurons"])
 def test_stopping_ends_the_step_and_its_reads(cases, name) -> None:
     model, plan, reference = cases[name]
     took_s = []
@@ -86,7 +89,7 @@ def test_stopping_ends_the_step_and_its_reads(cases, name) -> None:
     assert min(took_s) < STOP_S, took_s
 
 
-@pytest.mark.parametrize("name", ["matrices", "lookups", "experts"])
+@pytest.mark.parametrize("name", ["matrices", "lookups", "experts", "neurons"])
 def test_after_a_stop_the_next_step_is_right(cases, name) -> None:
     model, plan, reference = cases[name]
     num_stopped = 0

@@ -5,6 +5,8 @@
 #include "kernels/generic/linear.inl.h"
 //
 #include "kernels/generic/lut.inl.h"
+//
+#include "kernels/generic/neurons.inl.h"
 
 // The best guess first; what is really the fastest is measured.
 template <class F>
@@ -25,9 +27,24 @@ static constexpr void set_quantized(KernelTable& table, FormatList<Formats...>) 
   ((table.linear[static_cast<int>(Formats::kFormat)] = quantized_kernels<Formats>()), ...);
 }
 
+template <class F>
+constexpr NeuronFunction neuron_function() {
+  if constexpr (has_neurons<F>()) {
+    return linear_neurons<F>;
+  } else {
+    return nullptr;
+  }
+}
+
+template <class... Formats>
+static constexpr void set_neurons(KernelTable& table, FormatList<Formats...>) {
+  ((table.neurons[static_cast<int>(Formats::kFormat)] = neuron_function<Formats>()), ...);
+}
+
 static constexpr KernelTable quantized_table(const char* name) {
   KernelTable table{};
   table.name = name;
   set_quantized(table, QuantizedFormats{});
+  set_neurons(table, QuantizedFormats{});
   return table;
 }
