@@ -10,7 +10,7 @@
 
 #include "base/memory.h"
 #include "weights/expert_cache.h"
-#include "weights/pass.h"
+#include "io/pass.h"
 #include "weights/piece_state.h"
 
 namespace edgert {

@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "io/reader.h"
 #include "weights/expert_stream.h"
-#include "weights/pass.h"
+#include "io/pass.h"
 #include "weights/piece_state.h"
 #include "weights/ring.h"
 

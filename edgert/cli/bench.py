@@ -67,6 +67,7 @@ def bench(
     bits: options.Bits = None,
     cache: options.Cache = False,
     ram: options.Ram = None,
+    kv_ram: options.KVRam = None,
     disk_limit: options.DiskLimit = None,
     profile: Annotated[bool, typer.Option("--profile", help="Also show where the time of a step goes.")] = False,
     as_json: options.Json = False,
@@ -86,7 +87,7 @@ def bench(
             raise UsageError(f"{name}: found {value}, expected at least {low}")
     from edgert.cli.answers import open_model
 
-    open_with = partial(open_model, opened, bits=bits, cache=cache, ram=ram, disk_limit=disk_limit)
+    open_with = partial(open_model, opened, bits=bits, cache=cache, ram=ram, kv_ram=kv_ram, disk_limit=disk_limit)
     results = [_measure(open_with, count, prompt_tokens, max_tokens, with_profile=profile) for count in counts]
     subject, rows = results[0][0], [row for _, row, _ in results]
     profiles = [profiled for _, _, one_count in results for profiled in one_count]

@@ -127,6 +127,11 @@ class Engine:
         runtime: Runtime | None = self.__dict__.get("_runtime")  # gone once it is closed
         return {} if runtime is None else runtime.stream_counters()
 
+    def kv_counters(self) -> dict[str, Any]:
+        """What was read and written of keys and values on disk, as stream_counters."""
+        runtime: Runtime | None = self.__dict__.get("_runtime")
+        return {} if runtime is None else runtime.kv_counters()
+
     def start_profile(self) -> None:
         """Times the steps of the plan from now on."""
         with self._turns.alone():
@@ -290,6 +295,8 @@ class Engine:
             # A request that was preempted for an older one has no sequence in the core any more.
             while sequence.core_id is not None:
                 append = (sequence.core_id, span.num_tokens)
+                if not self._runtime.can_write([*appends.values(), append]):
+                    break  # in a later step
                 if self._runtime.can_reserve([*appends.values(), append]):
                     appends[span.key] = append
                     break
