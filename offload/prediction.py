@@ -47,9 +47,7 @@ class Candidate:
     tokens_per_s: float
 
 
-def predict(
-    placement: Placement, *, kv_disk_bytes: int = 0, disk_bytes_per_s: float, compute_s: float
-) -> Prediction:
+def predict(placement: Placement, *, kv_disk_bytes: int = 0, disk_bytes_per_s: float, compute_s: float) -> Prediction:
     """The time of a token. kv_disk_bytes: keys and values on disk, which each token reads. compute_s: of a token whose
     weights all are in memory."""
     read_bytes = placement.streamed_bytes_per_token + kv_disk_bytes

@@ -116,7 +116,7 @@ std::vector<KernelPick> kernels(const Runtime& runtime) {
 std::unique_ptr<Runtime> make_runtime(const py::dict& graph, std::shared_ptr<const WeightStore> store,
                                       const std::string& isa, std::int32_t threads, std::int32_t batch_tokens,
                                       std::int32_t round_tokens, std::int32_t context, const std::string& kv_format,
-                                      std::int64_t kv_budget_bytes, const KVSpill& kv_spill,
+                                      std::int64_t kv_budget_bytes, const std::optional<KVSpill>& kv_spill,
                                       const std::string& kernel, const std::vector<KernelChoice>& known_kernels,
                                       double timing_budget_s) {
   RuntimeOptions options{.kernels = kernel_table(isa.c_str()),
@@ -126,7 +126,7 @@ std::unique_ptr<Runtime> make_runtime(const py::dict& graph, std::shared_ptr<con
                          .context = context,
                          .kv_format = kv_format_of(kv_format),
                          .kv_budget_bytes = kv_budget_bytes,
-                         .kv_spill = kv_spill,
+                         .kv_spill = kv_spill.value_or(KVSpill{}),
                          .choice = choice_options(kernel, known_kernels, timing_budget_s)};
   if (options.kernels == nullptr)
     throw std::invalid_argument("instruction set: found '" + isa + "', expected a supported level");
@@ -284,20 +284,22 @@ void init_runtime(py::module_& m) {
            py::arg("positions") = py::none(), py::arg("tree_mask") = py::none(),
            py::arg("segments") = std::vector<std::pair<std::int32_t, std::int32_t>>{});
   py::class_<KVSpill>(m, "KVSpill", "How much of the KV pages stays in memory, and where the others go.")
-      .def(py::init(&make_spill), py::kw_only(), py::arg("memory_bytes") = 0, py::arg("ring_bytes") = 0,
-           py::arg("folder") = "", py::arg("limit_bytes_per_s") = 0, py::arg("method") = "auto",
-           py::arg("faults") = py::none(),
-           "memory_bytes: of pages; ring_bytes: besides, of what is read from disk. folder: of the file; empty: all "
-           "stay in memory. faults: of the disk, for tests.");
+      .def(
+          py::init(&make_spill), py::kw_only(), py::arg("memory_bytes"), py::arg("ring_bytes"), py::arg("folder"),
+          py::arg("limit_bytes_per_s") = 0, py::arg("method") = "auto", py::arg("faults") = py::none(),
+          "memory_bytes: of pages; ring_bytes: besides, of what is read from disk. folder: of the file. faults: of the "
+          "disk, for tests.");
   py::class_<Runtime>(m, "Runtime", "Runs steps of a model; one caller at a time.")
       .def(py::init(&make_runtime), py::arg("graph"), py::arg("store"), py::kw_only(), py::arg("isa"),
            py::arg("threads"), py::arg("batch_tokens"), py::arg("round_tokens") = 0, py::arg("context"),
-           py::arg("kv_format"), py::arg("kv_budget_bytes"), py::arg("kv_spill") = KVSpill(), py::arg("kernel") = "",
+           py::arg("kv_format"), py::arg("kv_budget_bytes"), py::arg("kv_spill") = py::none(), py::arg("kernel") = "",
            py::arg("known_kernels") = std::vector<KernelChoice>{}, py::arg("timing_budget_s") = 0.0,
            "kernel: a name of kernel_names, taken wherever it can be. known_kernels: (format, rows, cols, most tokens, "
            "kernel) of earlier runs; what is missing is timed, up to timing_budget_s. round_tokens: of batch_tokens so "
            "many "
-           "are computed at a time where weights are streamed; 0: all. kv_spill: where pages go that memory does not hold.")
+           "are computed at a time where weights are streamed; 0: all. kv_spill: where pages go that memory does not "
+           "hold; None: all "
+           "stay in memory.")
       .def("step", &step, py::arg("spans"),
            "Appends the spans and returns float32 logits [rows, vocab], valid until the next step.")
       .def("stop", &Runtime::stop, py::call_guard<py::gil_scoped_release>(),
@@ -334,9 +336,10 @@ void init_runtime(py::module_& m) {
           py::arg("sequence"))
       .def("can_reserve", &can_reserve, py::arg("appends"), "appends: (sequence, number of tokens).")
       .def("can_write", &can_write, py::arg("appends"), "Whether memory holds the pages that one step writes for them.")
-      .def("kv_counters", &kv_counters,
-           "Of keys and values on disk, in all: num_reads, read_bytes, written_bytes, busy_s, waited_s; empty where all "
-           "stay in memory. From any thread.")
+      .def(
+          "kv_counters", &kv_counters,
+          "Of keys and values on disk, in all: num_reads, read_bytes, written_bytes, busy_s, waited_s; empty where all "
+          "stay in memory. From any thread.")
       .def_property_readonly("kv_memory_bytes", [](const Runtime& r) { return r.kv().memory_bytes(); })
       .def_property_readonly("kv_disk_bytes", [](const Runtime& r) { return r.kv().disk_bytes(); })
       .def_property_readonly("kv_bytes", [](const Runtime& r) { return r.kv().used_bytes(); })

@@ -104,8 +104,7 @@ bool Executor::run_attention(KVStream& stream, std::size_t step) {
       part_.chunk = stream.next();
       if (!(is_there = part_.chunk != nullptr)) break;
       part_.is_last = part_.chunk->is_last;
-      part_.end_page =
-          part_.is_last ? std::numeric_limits<std::int32_t>::max() : part_.chunk->pages.back() + 1;
+      part_.end_page = part_.is_last ? std::numeric_limits<std::int32_t>::max() : part_.chunk->pages.back() + 1;
       run_steps(step, step + 1);
       stream.release();
       part_.begin_page = part_.end_page;
@@ -137,8 +136,7 @@ void Executor::prepare_attention() {
     s.floats = Memory(static_cast<std::size_t>(scratch_floats) * sizeof(float));
   }
   partials_ = Memory(static_cast<std::size_t>(partial_floats) * sizeof(float));
-  if (kv_.stream() != nullptr)
-    states_ = Memory(at(plan_.round_rows) * at(max_heads) * sizeof(AttentionState));
+  if (kv_.stream() != nullptr) states_ = Memory(at(plan_.round_rows) * at(max_heads) * sizeof(AttentionState));
   parts_done_ = std::vector<std::atomic<std::int32_t>>(at(max_tiles));
 }
 
@@ -242,8 +240,8 @@ AttentionTask Executor::attention_task(const Step& step, const SpanRows& span, c
       task.q[t * tile.num_heads + h] = row(step.in[0], r) + offset;
       task.out[t * tile.num_heads + h] = row(step.out, r) + offset;
       if (part_.chunk != nullptr)
-        task.states[t * tile.num_heads + h] = states_.as<AttentionState>() + std::int64_t{r} * a.num_heads +
-                                              tile.first_head + h;
+        task.states[t * tile.num_heads + h] =
+            states_.as<AttentionState>() + std::int64_t{r} * a.num_heads + tile.first_head + h;
     }
   const std::int32_t end =
       span.span->tree_mask.empty() ? span.base + tile.first_token + tile.num_tokens : span.base + span.num_rows;
@@ -257,10 +255,9 @@ AttentionTask Executor::attention_task(const Step& step, const SpanRows& span, c
     }
     if (any == 0) continue;
     const SequenceId sequence = span.span->sequence;
-    scratch.blocks[at(task.num_blocks)] =
-        part_.chunk != nullptr && kv_.is_on_disk(sequence, page)
-            ? kv_.block_of_record(part_.chunk->record(page), a.layer, tile.kv_head)
-            : kv_.block(sequence, a.layer, tile.kv_head, page);
+    scratch.blocks[at(task.num_blocks)] = part_.chunk != nullptr && kv_.is_on_disk(sequence, page)
+                                              ? kv_.block_of_record(part_.chunk->record(page), a.layer, tile.kv_head)
+                                              : kv_.block(sequence, a.layer, tile.kv_head, page);
     ++task.num_blocks;
   }
   return task;

@@ -57,8 +57,8 @@ class KVStore {
   // sequences of a step.
   std::int64_t num_pages_written(SequenceId sequence, std::int32_t num_tokens) const;
   std::int64_t num_pages_in_memory() const { return max_in_memory_; }  // at most
-  // Makes room for num_tokens behind the sequence's end, copying a shared page that would be written, and writing others
-  // to disk where memory ends. REQUIRES: num_pages_needed(...) <= num_pages_free(). Throws std::bad_alloc,
+  // Makes room for num_tokens behind the sequence's end, copying a shared page that would be written, and writing
+  // others to disk where memory ends. REQUIRES: num_pages_needed(...) <= num_pages_free(). Throws std::bad_alloc,
   // std::system_error where the disk fails; the sequence then has the positions that it had.
   void reserve(SequenceId sequence, std::int32_t num_tokens);
   // The reserved positions have been written.

@@ -49,8 +49,10 @@ KVStream::~KVStream() {
 // The first page from `page` on that the read needs and that is on disk; end_page: there is none.
 std::int32_t KVStream::next_page(const KVRead& read, std::int32_t page) const {
   for (; page < read.end_page; ++page) {
-    if (page >= read.skip_begin && page < read.skip_end) page = read.skip_end - 1;
-    else if (store_.is_on_disk(read.sequence, page)) break;
+    if (page >= read.skip_begin && page < read.skip_end)
+      page = read.skip_end - 1;
+    else if (store_.is_on_disk(read.sequence, page))
+      break;
   }
   return std::min(page, read.end_page);
 }

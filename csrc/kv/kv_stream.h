@@ -44,8 +44,8 @@ struct KVStreamCounters {
   double waited_s = 0;  // of the thread that runs the passes
 };
 
-// begin_pass, then each chunk with `next` and `release`, end_pass: on one thread. While a pass runs, no page of the store
-// moves.
+// begin_pass, then each chunk with `next` and `release`, end_pass: on one thread. While a pass runs, no page of the
+// store moves.
 class KVStream {
  public:
   // Throws std::invalid_argument if ring_bytes do not hold two records, std::bad_alloc, std::system_error.
@@ -53,7 +53,8 @@ class KVStream {
   ~KVStream();
 
   bool has_pages(const KVRead& read) const { return next_page(read, 0) < read.end_page; }
-  // reads: at least one, and each has pages; they stay until the pass ends. should_stop: asked now and then while the caller waits.
+  // reads: at least one, and each has pages; they stay until the pass ends. should_stop: asked now and then while the
+  // caller waits.
   void begin_pass(std::span<const KVRead> reads, std::function<bool()> should_stop);
   // The next chunk in the order of the reads. Null: the pass was stopped, or a read failed.
   const KVChunk* next();
@@ -81,8 +82,8 @@ class KVStream {
 
   Pass pass_;  // its lock guards all below
   std::span<const KVRead> reads_;
-  std::size_t cursor_ = 0;        // the read that is asked for next
-  std::int32_t cursor_page_ = 0;  // and where it goes on
+  std::size_t cursor_ = 0;                          // the read that is asked for next
+  std::int32_t cursor_page_ = 0;                    // and where it goes on
   std::uint64_t num_asked_ = 0, num_released_ = 0;  // chunks, since the stream was made
   std::int32_t num_reading_ = 0;
   double waited_s_ = 0;

@@ -115,8 +115,8 @@ KVRam: TypeAlias = Annotated[
     typer.Option(
         "--kv-ram",
         metavar="SIZE",
-        help="Most memory for keys and values, such as 1GiB; those of a longer context lie on disk, and each token reads "
-        "them. Default: all in memory, or with --ram as it fits.",
+        help="Most memory for keys and values, such as 1GiB; those of a longer context lie on disk, and each token "
+        "reads them. Default: all in memory, or with --ram as it fits.",
     ),
 ]
 DiskLimit: TypeAlias = Annotated[

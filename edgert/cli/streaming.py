@@ -48,8 +48,8 @@ def kv_text(timings: Timings) -> str | None:
         return None
     share = _share(stats.waited_s, timings.prompt_s + timings.decode_s)
     return (
-        f"keys and values {size(stats.read_bytes)} read in {stats.num_reads} reads, {size(stats.written_bytes)} written | "
-        f"waiting {share:.0f} % of the time"
+        f"keys and values {size(stats.read_bytes)} read in {stats.num_reads} reads, {size(stats.written_bytes)} written"
+        f" | waiting {share:.0f} % of the time"
     )
 
 

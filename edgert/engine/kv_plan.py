@@ -44,10 +44,10 @@ class KVSpace:
         """Of all pages, wherever they are."""
         return self.memory_bytes + self.disk_bytes
 
-    def spill(self, *, limit_bytes_per_s: int = 0) -> _core.KVSpill:
-        """What the core is told of it."""
+    def spill(self, *, limit_bytes_per_s: int = 0) -> _core.KVSpill | None:
+        """What the core is told of it; None where all pages stay in memory."""
         if not self.disk_bytes:
-            return _core.KVSpill()
+            return None
         return _core.KVSpill(
             memory_bytes=self.memory_bytes,
             ring_bytes=self.ring_bytes,

@@ -102,7 +102,7 @@ def open_runtime(
         context=context,
         kv_format=kv_format,
         kv_budget_bytes=page_bytes(kv_format, is_spilled=kv_spill is not None) * kv_pages,
-        **({} if kv_spill is None else {"kv_spill": kv_spill}),
+        kv_spill=kv_spill,
     )
 
 

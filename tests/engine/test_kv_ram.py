@@ -106,4 +106,5 @@ def test_the_line_of_stats_and_the_peak(tmp_path: Path, least: int) -> None:
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert re.search(r"keys and values [\d.]+ MB read in \d+ reads, [\d.]+ [kM]B written \| waiting \d+ % of", done.stderr)
+    line = r"keys and values [\d.]+ MB read in \d+ reads, [\d.]+ [kM]B written \| waiting \d+ % of the time"
+    assert re.search(line, done.stderr)
