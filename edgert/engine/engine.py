@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from edgert.engine.prompt_cache import PromptCache
 from edgert.engine.scheduler import PlannedSpan, SequenceState, StepPlan, plan_step
 from edgert.engine.sequence import Generation, Scoring, Sequence
 from edgert.engine.turns import Turns
-from edgert.errors import EdgertError, OutOfMemoryError, UsageError
+from edgert.errors import DeviceError, EdgertError, OutOfMemoryError, UsageError
 
 if TYPE_CHECKING:
     from edgert._core import Runtime
@@ -351,6 +352,11 @@ def _no_page_error(sequence: Sequence) -> OutOfMemoryError:
 def _step_error(error: Exception, what: str) -> EdgertError:
     if isinstance(error, MemoryError):
         return OutOfMemoryError(f"{what}: no memory is left; open the model with a smaller context")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DeviceError(
+            f"keys and values on disk: {error.strerror}; free some room there, name another folder with TMPDIR, or ask "
+            "for a smaller context"
+        )
     return EdgertError(f"{what} failed: {error}")
 
 

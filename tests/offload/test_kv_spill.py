@@ -16,8 +16,12 @@ from core.tiny_model import LAYERS, VOCAB, TinyModel, make_model, open_runtime, 
 from numpy.typing import NDArray
 from page_cache import resident_pages
 
+import edgert
 from edgert import _core
 from edgert.engine.kv_plan import kv_space, least_kv_ram
+from edgert.errors import DeviceError
+from edgert.llm import DEFAULT_MODEL
+from edgert.loader import open_model
 
 from .streamed_models import Models
 from .streamed_runs import core_span, draw_rng, limits, placed, stop_later
@@ -246,6 +250,18 @@ def test_a_full_disk_is_an_error_and_costs_no_position(tmp_path: Path, small_dis
     twins.step({0: tokens[:30]})
     twins.rewind(0, 10)
     twins.step({0: tokens[:64]})
+
+
+def test_a_request_that_fills_the_disk_fails_alone(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(small_disk))
+    least = least_kv_ram(open_model(DEFAULT_MODEL).graph, "f16")
+    short, long = list(range(90)), [1 + n % 100 for n in range(400)]
+    with edgert.load(threads=2, context=500, kv_ram=least) as llm:
+        expected = llm.generate(short, max_tokens=4, temperature=0.0, ignore_eos=True).tokens
+        for _ in range(2):
+            with pytest.raises(DeviceError, match=r"keys and values on disk: .*: No space left on device; free some"):
+                llm.generate(long, max_tokens=4)
+            assert llm.generate(short, max_tokens=4, temperature=0.0, ignore_eos=True).tokens == expected
 
 
 FAULTS: dict[str, dict[str, Any]] = {

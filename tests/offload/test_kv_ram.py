@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from engine.streamed_models import write_mixture
 
 import edgert
 from edgert.engine import opening
@@ -97,7 +98,7 @@ def test_a_folder_that_is_not_there_is_one_error(tmp_path: Path, least: int) -> 
     assert re.search(r"^error: --kv-ram: .*nowhere.*TMPDIR$", done.stderr, re.MULTILINE), done.stderr
 
 
-def test_the_line_of_stats_and_the_peak(tmp_path: Path, least: int) -> None:
+def test_the_line_of_stats(least: int) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "edgert", "run", "-p", "Hello", "-c", str(CONTEXT), "--kv-ram", str(least), "-n", "400",
          "--ignore-eos", "--stats"],
@@ -108,3 +109,29 @@ def test_the_line_of_stats_and_the_peak(tmp_path: Path, least: int) -> None:
     assert done.returncode == 0, done.stderr
     line = r"keys and values [\d.]+ MB read in \d+ reads, [\d.]+ [kM]B written \| waiting \d+ % of the time"
     assert re.search(line, done.stderr)
+
+
+PEAK = """
+import pathlib, re, sys
+import numpy as np
+import edgert
+kv_ram = None if sys.argv[2] == "all" else sys.argv[2]
+with edgert.load(sys.argv[1], context=6100, kv_format="f32", threads=2, kv_ram=kv_ram) as llm:
+    tokens = [int(t) for t in np.random.default_rng(1).integers(0, 64, 6000)]
+    done = llm.generate(tokens, max_tokens=8, temperature=0.0, ignore_eos=True)
+print(done.tokens)
+print(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
+"""
+
+
+def test_what_is_on_disk_takes_no_memory(tmp_path: Path) -> None:
+    """6000 tokens of 2 layers, 2 KV heads and 64 values in f32: 2048 bytes each."""
+    model = write_mixture(tmp_path / "model", 3)
+    outputs = [
+        subprocess.run([sys.executable, "-c", PEAK, str(model), kv_ram], capture_output=True, text=True, check=True)
+        for kv_ram in ("all", "2MiB")
+    ]
+    (tokens, peak_kib), (spilled_tokens, spilled_peak_kib) = (output.stdout.splitlines() for output in outputs)
+    assert tokens == spilled_tokens
+    saved = (int(peak_kib) - int(spilled_peak_kib)) * 1024
+    assert saved >= 0.9 * (6000 * 2048 - (2 << 20)), saved
