@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['CapacityError', 'CoreError', 'DEFAULT_POLICY', 'DEFAULT_PREDICTOR', 'ExpertCache', 'Faults', 'NonFiniteError', 'Reader', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'StoppedError', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'linear_neurons', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'policy_names', 'predictor_names', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'rounded_kernel_names', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
+__all__: list[str] = ['CapacityError', 'CoreError', 'DEFAULT_POLICY', 'DEFAULT_PREDICTOR', 'ExpertCache', 'Faults', 'KVSpill', 'NonFiniteError', 'Reader', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'StoppedError', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'linear_neurons', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'policy_names', 'predictor_names', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'rounded_kernel_names', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
 class CoreError(RuntimeError):
     pass
 class CapacityError(CoreError):
@@ -85,9 +85,9 @@ class WeightStore:
         """
         The bytes of a part as they lie in memory, uint8, read-only; a vector is float32. After finish_loading.
         """
-    def set_stream(self, *, cuts: collections.abc.Sequence[tuple[str, collections.abc.Sequence[int]]], lock_order: collections.abc.Sequence[tuple[int, int]], lookups: collections.abc.Sequence[str], pool_bytes: int, ring_bytes: int, lent_bytes: int = 0, experts: collections.abc.Sequence[collections.abc.Sequence[str]] = [], top_k: int = 0, expert_bytes: int = 0, neurons: collections.abc.Sequence[str] = [], neuron_bytes: int = 0, policy: str = 'lfu', predictor: str = 'blend', depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, method: str = 'auto', faults: Faults | None = None) -> None:
+    def set_stream(self, *, cuts: collections.abc.Sequence[tuple[str, collections.abc.Sequence[int]]], lock_order: collections.abc.Sequence[tuple[int, int]], lookups: collections.abc.Sequence[str], pool_bytes: int, ring_bytes: int, lent_bytes: int = 0, experts: collections.abc.Sequence[collections.abc.Sequence[str]] = [], top_k: int = 0, expert_bytes: int = 0, miss_bits: int = 0, neurons: collections.abc.Sequence[str] = [], neuron_bytes: int = 0, policy: str = 'lfu', predictor: str = 'blend', depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, method: str = 'auto', faults: Faults | None = None) -> None:
         """
-        What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index into cuts, piece), the first is kept first. lookups: names of which rows are read when they are asked for. lent_bytes: of pool_bytes, what keys and values take as they grow. experts: of each layer gate, up, down of expert 0, of expert 1, ...; they share expert_bytes. neurons: names of matrices that are read neuron by neuron, in the order of use; they share neuron_bytes. faults: of the disk, for tests.
+        What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index into cuts, piece), the first is kept first. lookups: names of which rows are read when they are asked for. lent_bytes: of pool_bytes, what keys and values take as they grow. experts: of each layer gate, up, down of expert 0, of expert 1, ...; they share expert_bytes. miss_bits: those that are not there when the router asks are computed at so many bits, where they nest; 0: waited for. neurons: names of matrices that are read neuron by neuron, in the order of use; they share neuron_bytes. faults: of the disk, for tests.
         """
     def start_loading(self, threads: int, is_budgeted: bool = False, *, depth: int = 8, chunk_bytes: int = 1048576, method: str = 'auto', faults: Faults | None = None) -> None:
         """
@@ -109,20 +109,36 @@ class Span:
     """
     def __init__(self, sequence: int, tokens: numpy.typing.NDArray[numpy.int32], logits: str = 'last', positions: typing.Annotated[numpy.typing.ArrayLike, numpy.int32] | None = None, tree_mask: typing.Annotated[numpy.typing.ArrayLike, numpy.uint8] | None = None, segments: collections.abc.Sequence[tuple[int, int]] = []) -> None:
         ...
+class KVSpill:
+    """
+    How much of the KV pages stays in memory, and where the others go.
+    """
+    def __init__(self, *, memory_bytes: int, ring_bytes: int, folder: str, limit_bytes_per_s: int = 0, method: str = 'auto', faults: Faults | None = None) -> None:
+        """
+        memory_bytes: of pages; ring_bytes: besides, of what is read from disk. folder: of the file. faults: of the disk, for tests.
+        """
 class Runtime:
     """
     Runs steps of a model; one caller at a time.
     """
-    def __init__(self, graph: dict[str, typing.Any], store: WeightStore, *, isa: str, threads: int, batch_tokens: int, round_tokens: int = 0, context: int, kv_format: str, kv_budget_bytes: int, kernel: str = '', known_kernels: collections.abc.Sequence[tuple[str, int, int, int, str]] = [], timing_budget_s: float = 0.0) -> None:
+    def __init__(self, graph: dict[str, typing.Any], store: WeightStore, *, isa: str, threads: int, batch_tokens: int, round_tokens: int = 0, context: int, kv_format: str, kv_budget_bytes: int, kv_spill: KVSpill | None = None, kernel: str = '', known_kernels: collections.abc.Sequence[tuple[str, int, int, int, str]] = [], timing_budget_s: float = 0.0) -> None:
         """
-        kernel: a name of kernel_names, taken wherever it can be. known_kernels: (format, rows, cols, most tokens, kernel) of earlier runs; what is missing is timed, up to timing_budget_s. round_tokens: of batch_tokens so many are computed at a time where weights are streamed; 0: all.
+        kernel: a name of kernel_names, taken wherever it can be. known_kernels: (format, rows, cols, most tokens, kernel) of earlier runs; what is missing is timed, up to timing_budget_s. round_tokens: of batch_tokens so many are computed at a time where weights are streamed; 0: all. kv_spill: where pages go that memory does not hold; None: all stay in memory.
         """
     def can_reserve(self, appends: collections.abc.Sequence[tuple[int, int]]) -> bool:
         """
         appends: (sequence, number of tokens).
         """
+    def can_write(self, appends: collections.abc.Sequence[tuple[int, int]]) -> bool:
+        """
+        Whether memory holds the pages that one step writes for them.
+        """
     def fork(self, sequence: int) -> int:
         ...
+    def kv_counters(self) -> dict[str, typing.Any]:
+        """
+        Of keys and values on disk, in all: num_reads, read_bytes, written_bytes, busy_s, waited_s; empty where all stay in memory. From any thread.
+        """
     def length(self, sequence: int) -> int:
         ...
     def open_sequence(self) -> int:
@@ -180,6 +196,12 @@ class Runtime:
         """
     @property
     def kv_bytes(self) -> int:
+        ...
+    @property
+    def kv_disk_bytes(self) -> int:
+        ...
+    @property
+    def kv_memory_bytes(self) -> int:
         ...
     @property
     def kv_page_bytes(self) -> int:

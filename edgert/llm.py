@@ -52,6 +52,7 @@ def load(
     min_expert_weight: float | None = None,
     cache: bool = False,
     ram: int | str | None = None,
+    kv_ram: int | str | None = None,
     disk_limit: int | str | None = None,
     progress: Progress | None = None,
 ) -> LLM:
@@ -68,9 +69,10 @@ def load(
     for the likeliest, with a smaller share of their weight; both are lossy. cache: keep a GGUF model's weights as they
     lie in memory in MODEL.edgert beside it, and read that the next time. ram: bytes, a size such as "3GiB", or "auto":
     the most memory that the process takes in all; what does not fit is read from disk while the model runs, with the
-    same answers. Default: no budget, or "auto" where the model is larger than the free memory. disk_limit: bytes a
-    second, or a rate such as "500MB/s", that it then reads at most. progress(done_bytes, total_bytes): while weights
-    are read.
+    same answers. Default: no budget, or "auto" where the model is larger than the free memory. kv_ram: the most of it
+    for keys and values; those of a longer context lie in a temporary file. Default: all in memory; under `ram`, where
+    those of `context` do not fit, an eighth of it. disk_limit: bytes a second, or a rate such as "500MB/s", that it then
+    reads at most. progress(done_bytes, total_bytes): while weights are read.
 
     Raises ModelNotFoundError, FileFormatError, UnsupportedModelError, UnsupportedFormatError, ConfigError,
     TokenizerError, OutOfMemoryError, DeviceError, ConvertError (the cache cannot be written) or UsageError, all of them
@@ -92,6 +94,7 @@ def load(
         min_expert_weight=min_expert_weight,
         cache=cache,
         ram=ram,
+        kv_ram=kv_ram,
         disk_limit=disk_limit,
     )
     opened = open_engine(DEFAULT_MODEL if path is None else Path(path), options, progress)
@@ -357,6 +360,7 @@ class LLM:
             decoder=self.tokenizer.detokenizer(continues=not is_chat) if self.tokenizer else None,
             load_s=self.load_s,
             meter=self._opened.meter,
+            kv_counters=self._engine.kv_counters,
             max_unread_chunks=max_unread_chunks,
             keeps_prefix=is_chat,
         )

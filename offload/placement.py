@@ -52,7 +52,8 @@ ACTIVE_SHARE = 0.3
 class Budget:
     """Bytes of memory in all, and those that are spent before the weights.
 
-    base: interpreter, libraries, tokenizer. reserve: what the caller sets aside.
+    base: interpreter, libraries, tokenizer. kv: keys and values in memory; kv_ring: what others are read into. reserve:
+    what the caller sets aside.
     """
 
     total_bytes: int
@@ -60,10 +61,11 @@ class Budget:
     activation_bytes: int
     kv_bytes: int
     reserve_bytes: int = 0
+    kv_ring_bytes: int = 0
 
     @property
     def fixed_bytes(self) -> int:
-        return self.base_bytes + self.activation_bytes + self.kv_bytes + self.reserve_bytes
+        return self.base_bytes + self.activation_bytes + self.kv_bytes + self.kv_ring_bytes + self.reserve_bytes
 
     @property
     def weights_bytes(self) -> int:
@@ -436,7 +438,7 @@ def _too_small(budget: Budget, least: int) -> str:
     spent = [
         ("the program", budget.base_bytes),
         ("activations", budget.activation_bytes),
-        ("keys and values", budget.kv_bytes),
+        ("keys and values", budget.kv_bytes + budget.kv_ring_bytes),
         ("a reserve", budget.reserve_bytes),
         ("weights and buffers to read into", least),
     ]

@@ -47,9 +47,11 @@ class Candidate:
     tokens_per_s: float
 
 
-def predict(placement: Placement, *, disk_bytes_per_s: float, compute_s: float) -> Prediction:
-    """The time of a token. compute_s: of a token whose weights all are in memory."""
-    return Prediction(disk_s=placement.streamed_bytes_per_token / disk_bytes_per_s, compute_s=compute_s)
+def predict(placement: Placement, *, kv_disk_bytes: int = 0, disk_bytes_per_s: float, compute_s: float) -> Prediction:
+    """The time of a token. kv_disk_bytes: keys and values on disk, which each token reads. compute_s: of a token whose
+    weights all are in memory."""
+    read_bytes = placement.streamed_bytes_per_token + kv_disk_bytes
+    return Prediction(disk_s=read_bytes / disk_bytes_per_s, compute_s=compute_s)
 
 
 def advice(stall_share: float, tokens_per_s: float, candidates: Sequence[Candidate]) -> str | None:

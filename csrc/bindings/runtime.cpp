@@ -6,11 +6,14 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "bindings/bindings.h"
+#include "io/faulty_backend.h"
 
 namespace py = pybind11;
 
@@ -114,8 +117,9 @@ std::vector<KernelPick> kernels(const Runtime& runtime) {
 std::unique_ptr<Runtime> make_runtime(const py::dict& graph, std::shared_ptr<const WeightStore> store,
                                       const std::string& isa, std::int32_t threads, std::int32_t batch_tokens,
                                       std::int32_t round_tokens, std::int32_t context, const std::string& kv_format,
-                                      std::int64_t kv_budget_bytes, const std::string& kernel,
-                                      const std::vector<KernelChoice>& known_kernels, double timing_budget_s) {
+                                      std::int64_t kv_budget_bytes, const std::optional<KVSpill>& kv_spill,
+                                      const std::string& kernel, const std::vector<KernelChoice>& known_kernels,
+                                      double timing_budget_s) {
   RuntimeOptions options{.kernels = kernel_table(isa.c_str()),
                          .num_threads = threads,
                          .batch_tokens = batch_tokens,
@@ -123,6 +127,7 @@ std::unique_ptr<Runtime> make_runtime(const py::dict& graph, std::shared_ptr<con
                          .context = context,
                          .kv_format = kv_format_of(kv_format),
                          .kv_budget_bytes = kv_budget_bytes,
+                         .kv_spill = kv_spill.value_or(KVSpill{}),
                          .choice = choice_options(kernel, known_kernels, timing_budget_s)};
   if (options.kernels == nullptr)
     throw std::invalid_argument("instruction set: found '" + isa + "', expected a supported level");
@@ -244,6 +249,32 @@ bool can_reserve(const Runtime& runtime, const std::vector<std::pair<SequenceId,
   return runtime.can_reserve(appends);
 }
 
+bool can_write(const Runtime& runtime, const std::vector<std::pair<SequenceId, std::int32_t>>& appends) {
+  for (const auto& append : appends) checked(runtime.kv(), append.first);
+  return runtime.can_write(appends);
+}
+
+KVSpill make_spill(std::int64_t memory_bytes, std::int64_t ring_bytes, std::string folder,
+                   std::int64_t limit_bytes_per_s, const std::string& method, const std::optional<Faults>& faults) {
+  KVSpill spill{.memory_bytes = memory_bytes, .ring_bytes = ring_bytes, .folder = std::move(folder)};
+  spill.reader.method = read_method_of(method);
+  spill.reader.limit_bytes_per_s = limit_bytes_per_s;
+  if (faults) spill.reader.wrap = with_faults(*faults);
+  return spill;
+}
+
+py::dict kv_counters(const Runtime& runtime) {
+  py::dict out;
+  if (runtime.kv().stream() == nullptr) return out;
+  const KVStreamCounters counters = runtime.kv().stream()->counters();
+  out["num_reads"] = counters.reads.num_reads;
+  out["read_bytes"] = counters.reads.num_bytes;
+  out["written_bytes"] = runtime.kv().written_bytes();
+  out["busy_s"] = counters.reads.busy_s;
+  out["waited_s"] = counters.waited_s;
+  return out;
+}
+
 }  // namespace
 
 void init_runtime(py::module_& m) {
@@ -253,15 +284,23 @@ void init_runtime(py::module_& m) {
            py::arg("sequence"), py::arg("tokens").noconvert(), py::arg("logits") = "last",
            py::arg("positions") = py::none(), py::arg("tree_mask") = py::none(),
            py::arg("segments") = std::vector<std::pair<std::int32_t, std::int32_t>>{});
+  py::class_<KVSpill>(m, "KVSpill", "How much of the KV pages stays in memory, and where the others go.")
+      .def(
+          py::init(&make_spill), py::kw_only(), py::arg("memory_bytes"), py::arg("ring_bytes"), py::arg("folder"),
+          py::arg("limit_bytes_per_s") = 0, py::arg("method") = "auto", py::arg("faults") = py::none(),
+          "memory_bytes: of pages; ring_bytes: besides, of what is read from disk. folder: of the file. faults: of the "
+          "disk, for tests.");
   py::class_<Runtime>(m, "Runtime", "Runs steps of a model; one caller at a time.")
       .def(py::init(&make_runtime), py::arg("graph"), py::arg("store"), py::kw_only(), py::arg("isa"),
            py::arg("threads"), py::arg("batch_tokens"), py::arg("round_tokens") = 0, py::arg("context"),
-           py::arg("kv_format"), py::arg("kv_budget_bytes"), py::arg("kernel") = "",
+           py::arg("kv_format"), py::arg("kv_budget_bytes"), py::arg("kv_spill") = py::none(), py::arg("kernel") = "",
            py::arg("known_kernels") = std::vector<KernelChoice>{}, py::arg("timing_budget_s") = 0.0,
            "kernel: a name of kernel_names, taken wherever it can be. known_kernels: (format, rows, cols, most tokens, "
            "kernel) of earlier runs; what is missing is timed, up to timing_budget_s. round_tokens: of batch_tokens so "
            "many "
-           "are computed at a time where weights are streamed; 0: all.")
+           "are computed at a time where weights are streamed; 0: all. kv_spill: where pages go that memory does not "
+           "hold; None: all "
+           "stay in memory.")
       .def("step", &step, py::arg("spans"),
            "Appends the spans and returns float32 logits [rows, vocab], valid until the next step.")
       .def("stop", &Runtime::stop, py::call_guard<py::gil_scoped_release>(),
@@ -297,6 +336,13 @@ void init_runtime(py::module_& m) {
           "length", [](const Runtime& r, SequenceId s) { return r.kv().length(checked(r.kv(), s)); },
           py::arg("sequence"))
       .def("can_reserve", &can_reserve, py::arg("appends"), "appends: (sequence, number of tokens).")
+      .def("can_write", &can_write, py::arg("appends"), "Whether memory holds the pages that one step writes for them.")
+      .def(
+          "kv_counters", &kv_counters,
+          "Of keys and values on disk, in all: num_reads, read_bytes, written_bytes, busy_s, waited_s; empty where all "
+          "stay in memory. From any thread.")
+      .def_property_readonly("kv_memory_bytes", [](const Runtime& r) { return r.kv().memory_bytes(); })
+      .def_property_readonly("kv_disk_bytes", [](const Runtime& r) { return r.kv().disk_bytes(); })
       .def_property_readonly("kv_bytes", [](const Runtime& r) { return r.kv().used_bytes(); })
       .def_property_readonly("kv_page_bytes", [](const Runtime& r) { return r.kv().page_bytes(); })
       .def_property_readonly("activation_bytes", &Runtime::activation_bytes)

@@ -126,21 +126,23 @@ StepTrace Executor::stop_trace() {
 
 void Executor::run(int first_segment, int last_segment, float* logits) {
   logits_ = logits;
-  std::size_t first = at(plan_.segments[at(first_segment)]);
-  const std::size_t last = last_segment == num_segments() ? works_.size() : at(plan_.segments[at(last_segment)]);
-  if (ExpertStream* experts = store_.stream() != nullptr ? store_.stream()->experts() : nullptr) {
-    for (std::size_t i = first; i < last; ++i) {
-      // Without rows nothing is sorted: no expert is asked for.
-      if (plan_.steps[i].kind != StepKind::moe_sort || num_rows(plan_.steps[i].rows) == 0) continue;
+  std::size_t first = first_step(first_segment);
+  const std::size_t last = first_step(last_segment);
+  ExpertStream* const experts = store_.stream() != nullptr ? store_.stream()->experts() : nullptr;
+  KVStream* const kv = kv_.stream() != nullptr && kv_.stream()->is_running() ? kv_.stream() : nullptr;
+  for (std::size_t i = first; i < last; ++i) {
+    const Step& step = plan_.steps[i];
+    // Without rows nothing is sorted: no expert is asked for.
+    if (experts != nullptr && step.kind == StepKind::moe_sort && num_rows(step.rows) > 0) {
       run_steps(first, i + 1);
       first = run_experts(*experts, i);
-    }
-  }
-  if (NeuronStream* neurons = store_.stream() != nullptr ? store_.stream()->neurons() : nullptr) {
-    for (std::size_t i = first; i < last; ++i) {
-      if (!is_by_neurons(plan_.steps[i]) || num_rows(plan_.steps[i].rows) == 0) continue;
+    } else if (kv != nullptr && step.kind == StepKind::attention) {
+      run_steps(first, i);
+      if (!run_attention(*kv, i)) return;
+      first = i + 1;
+    } else if (is_by_neurons(step) && num_rows(step.rows) > 0) {
       if (first < i) run_steps(first, i);
-      run_neurons(*neurons, i);
+      run_neurons(*store_.stream()->neurons(), i);
       first = i + 1;
     }
   }
@@ -148,7 +150,12 @@ void Executor::run(int first_segment, int last_segment, float* logits) {
   if (is_profiled_) ++profile_.num_runs;
 }
 
+std::size_t Executor::first_step(int segment) const {
+  return segment == num_segments() ? works_.size() : at(plan_.segments[at(segment)]);
+}
+
 void Executor::run_steps(std::size_t first, std::size_t last) {
+  if (first == last) return;
   Laps laps(is_profiled_ ? &profile_ : nullptr, is_traced_ ? &trace_ : nullptr);
   const std::uint32_t run = run_.load(std::memory_order_relaxed) + 1;
   for (std::size_t i = first; i < last; ++i) works_[i].close(run);

@@ -15,7 +15,7 @@
 #include "graph/step_trace.h"
 #include "graph/work.h"
 #include "kernels/kernel_table.h"
-#include "kv/kv_store.h"
+#include "kv/kv_stream.h"
 
 namespace edgert {
 
@@ -69,8 +69,10 @@ class Executor {
   // Runs every step of the plan for rows(). REQUIRES: the KV store has room for the spans; logits:
   // [num_logits][logits_stride()].
   void run(float* logits) { run(0, num_segments(), logits); }
-  // The same for some segments. Where a pass of the weights' stream was stopped, what is computed means nothing.
+  // The same for some segments. Where a pass of a stream was stopped, what is computed means nothing.
   void run(int first_segment, int last_segment, float* logits);
+  // Adds what these segments read of keys and values on disk for rows(), in the order in which `run` needs it.
+  void add_kv_reads(int first_segment, int last_segment, std::vector<KVRead>& reads) const;
   // From now on thread 0 notes the time between its steps; off, this costs a branch a step.
   void start_profile();
   Profile stop_profile();
@@ -100,6 +102,14 @@ class Executor {
     std::int32_t num_parts = 1;
     std::int32_t num_tiles(std::int32_t num_tokens) const { return (num_tokens + tokens - 1) / tokens * head_tiles; }
   };
+  // What of the attention of a step is computed now: all of it, or one span's over some of its pages, chunk by chunk of
+  // those that are on disk.
+  struct AttentionPart {
+    std::int32_t span = -1;  // -1: all
+    std::int32_t begin_page = 0, end_page = std::numeric_limits<std::int32_t>::max();
+    bool is_first = true, is_last = true;  // of the span
+    const KVChunk* chunk = nullptr;
+  };
   // Rows of one span that are computed together.
   struct AttentionTile {
     std::int32_t kv_head, first_head, num_heads, first_token, num_tokens;
@@ -115,6 +125,9 @@ class Executor {
   void run_in_windows(std::size_t sort);
   bool is_by_neurons(const Step& step) const;
   void run_neurons(NeuronStream& neurons, std::size_t index);
+  bool run_attention(KVStream& stream, std::size_t step);
+  std::size_t first_step(int segment) const;
+  KVRead kv_read(const Step& step, const SpanRows& span) const;
   void run_thread(int thread);
   bool wait_complete(std::size_t begin, std::size_t end, std::uint32_t run) const;
   void open_work(std::size_t index);
@@ -183,6 +196,8 @@ class Executor {
   std::vector<AttentionWork> attention_works_;  // one a step
   Memory partials_;  // what the parts of a tile's pages give: [tiles][pages][rows] partial rows
   std::vector<std::atomic<std::int32_t>> parts_done_;  // one a tile; 0 between steps
+  AttentionPart part_;
+  Memory states_;  // of rows whose attention comes in parts: AttentionState [round_rows][query heads]
   // Where experts are streamed: those that the steps of a mixture compute now.
   bool is_grouped_ = false;
   std::vector<std::int32_t> group_, visited_;

@@ -69,14 +69,61 @@ void Executor::store_kv(const Step& step, std::int32_t kv_head) {
   }
 }
 
+// What a span reads of the pages that are on disk.
+KVRead Executor::kv_read(const Step& step, const SpanRows& span) const {
+  const NodeAttributes& a = attributes(step);
+  KVRead read{.sequence = span.span->sequence, .layer = a.layer, .end_page = pages_of(span.base + span.num_rows)};
+  if (a.window > 0) {
+    // Its first token looks back the farthest.
+    read.skip_begin = pages_of(a.sinks);
+    read.skip_end = std::max(read.skip_begin, (span.base - a.window + 1) / kPageTokens);
+  }
+  return read;
+}
+
+void Executor::add_kv_reads(int first_segment, int last_segment, std::vector<KVRead>& reads) const {
+  for (std::size_t i = first_step(first_segment); i < first_step(last_segment); ++i) {
+    if (plan_.steps[i].kind != StepKind::attention) continue;
+    for (std::int32_t s = 0; s < rows_.num_spans; ++s) {
+      const KVRead read = kv_read(plan_.steps[i], rows_.spans[at(s)]);
+      if (kv_.stream()->has_pages(read)) reads.push_back(read);
+    }
+  }
+}
+
+// Span by span, chunk by chunk, in the order of the pages. False: the pass was stopped.
+bool Executor::run_attention(KVStream& stream, std::size_t step) {
+  bool is_there = true;
+  for (std::int32_t s = 0; s < rows_.num_spans && is_there; ++s) {
+    part_ = {.span = s};
+    if (!stream.has_pages(kv_read(plan_.steps[step], rows_.spans[at(s)]))) {
+      run_steps(step, step + 1);
+      continue;
+    }
+    do {
+      part_.chunk = stream.next();
+      if (!(is_there = part_.chunk != nullptr)) break;
+      part_.is_last = part_.chunk->is_last;
+      part_.end_page = part_.is_last ? std::numeric_limits<std::int32_t>::max() : part_.chunk->pages.back() + 1;
+      run_steps(step, step + 1);
+      stream.release();
+      part_.begin_page = part_.end_page;
+      part_.is_first = false;
+    } while (!part_.is_last);
+  }
+  part_ = {};
+  return is_there;
+}
+
 void Executor::prepare_attention() {
   const std::int32_t num_blocks = pages_of(kv_.max_tokens()) + 1;
   std::int64_t scratch_floats = 0, partial_floats = 0;
-  std::int32_t max_tiles = 0;
+  std::int32_t max_tiles = 0, max_heads = 0;
   for (const Node& node : graph_.nodes) {
     if (node.op != Op::attention) continue;
     const NodeAttributes& a = node.attributes;
     scratch_floats = std::max(scratch_floats, attention_scratch(a.head_dim));
+    max_heads = std::max(max_heads, a.num_heads);
     const AttentionWork one = divide_attention(a, 1, kv_.max_tokens());
     if (one.num_parts == 1) continue;
     max_tiles = std::max(max_tiles, kAloneTokens * one.head_tiles * a.num_kv_heads);
@@ -89,6 +136,7 @@ void Executor::prepare_attention() {
     s.floats = Memory(static_cast<std::size_t>(scratch_floats) * sizeof(float));
   }
   partials_ = Memory(static_cast<std::size_t>(partial_floats) * sizeof(float));
+  if (kv_.stream() != nullptr) states_ = Memory(at(plan_.round_rows) * at(max_heads) * sizeof(AttentionState));
   parts_done_ = std::vector<std::atomic<std::int32_t>>(at(max_tiles));
 }
 
@@ -109,12 +157,17 @@ Executor::AttentionWork Executor::divide_attention(const NodeAttributes& a, std:
 
 std::int32_t Executor::divide_attention(std::size_t step) {
   const NodeAttributes& a = attributes(plan_.steps[step]);
-  std::int32_t num_positions = 0, tiles = 0;
-  for (std::int32_t s = 0; s < rows_.num_spans; ++s)
+  std::int32_t num_tokens = 0, num_positions = 0, tiles = 0;
+  const std::int32_t first = std::max(part_.span, 0), last = part_.span < 0 ? rows_.num_spans : part_.span + 1;
+  for (std::int32_t s = first; s < last; ++s) {
+    num_tokens += rows_.spans[at(s)].num_rows;
     num_positions = std::max(num_positions, rows_.spans[at(s)].base + rows_.spans[at(s)].num_rows);
+  }
+  const std::int32_t end_page = std::min(part_.end_page, pages_of(num_positions));
+  num_positions = (end_page - part_.begin_page) * kPageTokens;
   AttentionWork& work = attention_works_[step];
-  work = divide_attention(a, rows_.num_tokens, num_positions);
-  for (std::int32_t s = 0; s < rows_.num_spans; ++s) tiles += work.num_tiles(rows_.spans[at(s)].num_rows);
+  work = divide_attention(a, num_tokens, num_positions);
+  for (std::int32_t s = first; s < last; ++s) tiles += work.num_tiles(rows_.spans[at(s)].num_rows);
   return tiles * a.num_kv_heads * work.num_parts;
 }
 
@@ -123,7 +176,7 @@ void Executor::attention(const Step& step, std::int32_t item, int thread) {
   const NodeAttributes& a = attributes(step);
   const AttentionWork& work = attention_works_[static_cast<std::size_t>(&step - plan_.steps.data())];
   const std::int32_t part = item % work.num_parts, tile_and_head = item / work.num_parts;
-  std::int32_t tile = tile_and_head / a.num_kv_heads, s = 0;
+  std::int32_t tile = tile_and_head / a.num_kv_heads, s = std::max(part_.span, 0);
   for (; tile >= work.num_tiles(rows_.spans[at(s)].num_rows); ++s) tile -= work.num_tiles(rows_.spans[at(s)].num_rows);
   const SpanRows& span = rows_.spans[at(s)];
   const AttentionTile t(a, work, span, tile_and_head % a.num_kv_heads, tile);
@@ -176,17 +229,23 @@ AttentionTask Executor::attention_task(const Step& step, const SpanRows& span, c
                      .blocks = scratch.blocks.data(),
                      .masks = scratch.masks.data(),
                      .scratch = scratch.floats.as<float>(),
-                     .partials = nullptr};
+                     .partials = nullptr,
+                     .states = {},
+                     .is_first = part_.is_first,
+                     .is_last = part_.is_last};
   for (std::int32_t t = 0; t < tile.num_tokens; ++t)
     for (std::int32_t h = 0; h < tile.num_heads; ++h) {
       const std::int32_t r = span.first_row + tile.first_token + t;
       const std::int64_t offset = std::int64_t{tile.first_head + h} * a.head_dim;
       task.q[t * tile.num_heads + h] = row(step.in[0], r) + offset;
       task.out[t * tile.num_heads + h] = row(step.out, r) + offset;
+      if (part_.chunk != nullptr)
+        task.states[t * tile.num_heads + h] =
+            states_.as<AttentionState>() + std::int64_t{r} * a.num_heads + tile.first_head + h;
     }
   const std::int32_t end =
       span.span->tree_mask.empty() ? span.base + tile.first_token + tile.num_tokens : span.base + span.num_rows;
-  for (std::int32_t page = 0; page * kPageTokens < end; ++page) {
+  for (std::int32_t page = part_.begin_page; page < part_.end_page && page * kPageTokens < end; ++page) {
     std::uint64_t* masks = scratch.masks.data() + std::int64_t{task.num_blocks} * task.num_rows;
     std::uint64_t any = 0;
     for (std::int32_t t = 0; t < tile.num_tokens; ++t) {
@@ -195,7 +254,10 @@ AttentionTask Executor::attention_task(const Step& step, const SpanRows& span, c
       std::fill_n(masks + t * tile.num_heads, tile.num_heads, mask);
     }
     if (any == 0) continue;
-    scratch.blocks[at(task.num_blocks)] = kv_.block(span.span->sequence, a.layer, tile.kv_head, page);
+    const SequenceId sequence = span.span->sequence;
+    scratch.blocks[at(task.num_blocks)] = part_.chunk != nullptr && kv_.is_on_disk(sequence, page)
+                                              ? kv_.block_of_record(part_.chunk->record(page), a.layer, tile.kv_head)
+                                              : kv_.block(sequence, a.layer, tile.kv_head, page);
     ++task.num_blocks;
   }
   return task;

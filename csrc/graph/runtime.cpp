@@ -36,16 +36,27 @@ Runtime::Runtime(Graph graph, std::shared_ptr<const WeightStore> store, const Ru
     throw std::invalid_argument("context: found " + std::to_string(options.context) + ", expected 1 to 16777216");
   for (const Node& node : graph_.nodes)
     if (node.op == Op::embed) embedding_rows_ = store_->describe(node.weights[0]).rows;
-  kv_ = std::make_unique<KVStore>(kv_specs(graph_), options.kv_format, options.kv_budget_bytes, options.context);
+  kv_ = std::make_unique<KVStore>(kv_specs(graph_), options.kv_format, options.kv_budget_bytes, options.context,
+                                  options.kv_spill);
+  // What a step writes stays in memory until it ends; it may begin anywhere in a page.
+  const std::int64_t writable =
+      kv_->stream() != nullptr ? (kv_->num_pages_in_memory() - 1) * kPageTokens : options.batch_tokens;
+  const auto batch_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(options.batch_tokens, writable));
   executor_ = std::make_unique<Executor>(graph_, *store_, *kv_, *options.kernels, options.num_threads,
-                                         options.round_tokens > 0 ? options.round_tokens : options.batch_tokens,
-                                         options.batch_tokens, options.choice);
+                                         options.round_tokens > 0 ? options.round_tokens : batch_tokens, batch_tokens,
+                                         options.choice);
 }
 
 bool Runtime::can_reserve(std::span<const std::pair<SequenceId, std::int32_t>> appends) const {
   std::int64_t needed = 0;
   for (const auto& [sequence, num_tokens] : appends) needed += kv_->num_pages_needed(sequence, num_tokens);
   return needed <= kv_->num_pages_free();
+}
+
+bool Runtime::can_write(std::span<const std::pair<SequenceId, std::int32_t>> appends) const {
+  std::int64_t written = 0;
+  for (const auto& [sequence, num_tokens] : appends) written += kv_->num_pages_written(sequence, num_tokens);
+  return written <= kv_->num_pages_in_memory();
 }
 
 void Runtime::check(const Span& span, std::int32_t num_tokens_before) const {
@@ -125,6 +136,7 @@ void Runtime::run_pass(std::span<const Span> spans, std::int32_t first, std::int
   const std::int32_t round = executor_->round_rows(), num_rounds = (num_tokens + round - 1) / round;
   stream.begin_pass(num_rounds, num_logits > 0 ? 1 : 0, kv_->memory_bytes(), should_stop);
   if (ExpertStream* experts = stream.experts()) experts->begin_step(spans[0].tokens);
+  begin_kv_pass(spans, first, num_tokens, [&] { return stream.is_stopped() || (should_stop && should_stop()); });
   const int num_segments = num_rounds == 1 ? 1 : executor_->num_segments();
   StepRows& rows = executor_->rows();
   rows.num_pass_tokens = num_tokens;
@@ -138,20 +150,50 @@ void Runtime::run_pass(std::span<const Span> spans, std::int32_t first, std::int
         lay_out(spans, first + i * round, std::min(round, num_tokens - i * round));
       }
       executor_->run(segment, num_rounds == 1 ? executor_->num_segments() : segment + 1, logits);
-      if (should_stop && should_stop()) stream.stop();
+      if ((should_stop && should_stop()) || (kv_->stream() != nullptr && kv_->stream()->is_stopped())) stream.stop();
     }
   }
-  if (!stream.end_pass()) throw Stopped();
+  bool is_complete = false;
+  try {
+    is_complete = end_kv_pass();
+  } catch (const ReadError&) {
+    stream.stop();
+    stream.end_pass();
+    throw;
+  }
+  if (!stream.end_pass() || !is_complete) throw Stopped();
+}
+
+// Tells the stream of pages, if some lie on disk, what tokens [first, first + num_tokens) read of them.
+void Runtime::begin_kv_pass(std::span<const Span> spans, std::int32_t first, std::int32_t num_tokens,
+                            const std::function<bool()>& should_stop) {
+  KVStream* stream = kv_->stream();
+  if (stream == nullptr || kv_->disk_bytes() == 0) return;
+  const std::int32_t round = executor_->round_rows();
+  kv_reads_.clear();
+  for (int segment = 0; segment < executor_->num_segments(); ++segment)
+    for (std::int32_t i = 0; i < num_tokens; i += round) {
+      lay_out(spans, first + i, std::min(round, num_tokens - i));
+      executor_->add_kv_reads(segment, segment + 1, kv_reads_);
+    }
+  if (!kv_reads_.empty()) stream->begin_pass(kv_reads_, should_stop);
+}
+
+// False: it was stopped. Throws ReadError.
+bool Runtime::end_kv_pass() {
+  KVStream* stream = kv_->stream();
+  return stream == nullptr || !stream->is_running() || stream->end_pass();
 }
 
 void Runtime::stop() {
   if (WeightStream* stream = store_->stream()) stream->stop();
+  if (KVStream* stream = kv_->stream()) stream->stop();
 }
 
 Logits Runtime::step(std::span<const Span> spans, const std::function<bool()>& should_stop) {
   if (spans.empty()) fail("found none, expected at least one");
   std::int32_t num_tokens = 0, num_logits = 0;
-  std::int64_t pages = 0;
+  std::int64_t pages = 0, written = 0;
   for (std::size_t s = 0; s < spans.size(); ++s) {
     check(spans[s], num_tokens);
     for (std::size_t t = 0; t < s; ++t)
@@ -160,10 +202,14 @@ Logits Runtime::step(std::span<const Span> spans, const std::function<bool()>& s
     num_tokens += n;
     num_logits += spans[s].logits == LogitsMode::all ? n : spans[s].logits == LogitsMode::last ? 1 : 0;
     pages += kv_->num_pages_needed(spans[s].sequence, n);
+    written += kv_->num_pages_written(spans[s].sequence, n);
   }
   if (pages > kv_->num_pages_free())
     throw std::length_error("KV cache: found " + std::to_string(kv_->num_pages_free()) + " free pages, expected " +
                             std::to_string(pages));
+  if (written > kv_->num_pages_in_memory())
+    throw std::length_error("KV cache: found room for " + std::to_string(kv_->num_pages_in_memory()) +
+                            " pages in memory, expected " + std::to_string(written) + " that the step writes");
   const std::int64_t stride = executor_->logits_stride();
   const auto logits_bytes = static_cast<std::size_t>(num_logits * stride * std::int64_t{sizeof(float)});
   if (logits_->num_bytes() < logits_bytes) logits_ = std::make_shared<Memory>(logits_bytes);
@@ -171,8 +217,10 @@ Logits Runtime::step(std::span<const Span> spans, const std::function<bool()>& s
   if (store_->stream() != nullptr) {
     run_streamed(spans, num_tokens, should_stop);
   } else {
+    begin_kv_pass(spans, 0, num_tokens, should_stop);
     lay_out(spans, 0, num_tokens);
     executor_->run(logits_->as<float>());
+    if (!end_kv_pass()) throw Stopped();
   }
   for (const Span& span : spans) kv_->commit(span.sequence, static_cast<std::int32_t>(span.tokens.size()));
   return {logits_, logits_->as<float>(), num_logits, stride, vocab_size()};

@@ -18,7 +18,8 @@ struct RuntimeOptions {
   std::int32_t round_tokens = 0;    // of a round, where weights are streamed (graph/plan.h); 0: as batch_tokens
   std::int32_t context = 0;         // most positions of a sequence
   KVFormat kv_format = KVFormat::f16;
-  std::int64_t kv_budget_bytes = 0;
+  std::int64_t kv_budget_bytes = 0;  // of all pages
+  KVSpill kv_spill = {};             // which of them stay in memory
   LinearChoiceOptions choice = {};
 };
 
@@ -52,12 +53,14 @@ class Runtime {
 
   // Could these many tokens be appended to each of the sequences at once?
   bool can_reserve(std::span<const std::pair<SequenceId, std::int32_t>> appends) const;
+  // And does memory hold what one step writes for them? Always for one sequence.
+  bool can_write(std::span<const std::pair<SequenceId, std::int32_t>> appends) const;
   // Appends every span to its sequence and computes the logits asked for, span after span.
-  // Throws std::invalid_argument (a span is malformed), std::length_error (no pages left), and, where weights are
-  // streamed, ReadError or Stopped; nothing has changed then. should_stop: asked now and then
-  // while the disk is waited for, and between the rounds.
+  // Throws std::invalid_argument (a span is malformed), std::length_error (no pages left), std::system_error (pages
+  // cannot be written to disk), and, where weights or pages are read from disk, ReadError or Stopped; nothing has
+  // changed then. should_stop: asked now and then while the disk is waited for, and between the rounds.
   Logits step(std::span<const Span> spans, const std::function<bool()>& should_stop = nullptr);
-  // From any thread: ends the step that runs, if its weights are streamed, and the reads that belong to it.
+  // From any thread: ends the step that runs, if it reads from disk, and the reads that belong to it.
   void stop();
 
   // Between the two, thread 0 notes what each step of the plan takes.
@@ -82,6 +85,9 @@ class Runtime {
   void run_streamed(std::span<const Span> spans, std::int32_t num_tokens, const std::function<bool()>& should_stop);
   void run_pass(std::span<const Span> spans, std::int32_t first, std::int32_t num_tokens, std::int32_t num_logits,
                 float* logits, const std::function<bool()>& should_stop);
+  void begin_kv_pass(std::span<const Span> spans, std::int32_t first, std::int32_t num_tokens,
+                     const std::function<bool()>& should_stop);
+  bool end_kv_pass();
 
   const Graph graph_;
   const std::shared_ptr<const WeightStore> store_;
@@ -89,6 +95,7 @@ class Runtime {
   std::int32_t embedding_rows_ = 0;
   std::unique_ptr<KVStore> kv_;
   std::unique_ptr<Executor> executor_;
+  std::vector<KVRead> kv_reads_;  // of a pass
   std::shared_ptr<Memory> logits_ = std::make_shared<Memory>();
 };
 

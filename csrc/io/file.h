@@ -9,6 +9,9 @@ class File {
  public:
   // `path` must not be a link. Throws std::system_error, with the path, if the file cannot be opened.
   explicit File(const std::string& path);
+  // One that is open already, and belongs to this object from now on. `name`: for messages.
+  File(const std::string& name, int descriptor, std::int64_t num_bytes)
+      : path_(name), descriptor_(descriptor), num_bytes_(num_bytes) {}
   ~File();
   File(File&& other) noexcept;
   File(const File&) = delete;

@@ -124,6 +124,11 @@ inline std::int64_t padded_columns(std::int64_t cols) {
 
 inline constexpr int kMaxAttentionRows = 96;
 
+// What is known of a query row after some blocks. sum 0: nothing could be read yet.
+struct AttentionState {
+  float maximum, sum;
+};
+
 // Query rows that share a KV head. Bit j of masks[b * num_rows + r]: row r may read position j of block b.
 // Blocks are merged in the order given; a block wholly masked for a row is skipped for it.
 struct AttentionTask {
@@ -142,6 +147,10 @@ struct AttentionTask {
   // [num_blocks][num_rows][partial_stride(head_dim)] or null. Not null: `attention` writes what each block gives there
   // and nothing to `out`; `merge_attention` makes the outputs of it. So the blocks may be divided between threads.
   float* partials;
+  // Blocks may also come in several tasks, one after the other. `states`, one a row, then holds what is known after the
+  // blocks so far, and `out` what is not divided by the sum yet.
+  AttentionState* states[kMaxAttentionRows] = {};
+  bool is_first = true, is_last = true;
 };
 
 // Floats that a thread needs for itself: a block of keys or values, and the scales of its values.

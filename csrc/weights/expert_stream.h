@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "io/pass.h"
 #include "weights/expert_cache.h"
-#include "weights/pass.h"
 #include "weights/piece_state.h"
 
 namespace edgert {

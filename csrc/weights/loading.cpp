@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "io/pass.h"
 #include "weights/outliers.h"
-#include "weights/pass.h"
 
 namespace edgert {
 namespace {

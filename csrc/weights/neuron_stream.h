@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "io/pass.h"
 #include "io/reader.h"
 #include "weights/expert_stream.h"
-#include "weights/pass.h"
 #include "weights/request.h"
 
 namespace edgert {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "io/pass.h"
 #include "io/reader.h"
 #include "weights/expert_stream.h"
 #include "weights/neuron_stream.h"
-#include "weights/pass.h"
 #include "weights/piece_state.h"
 #include "weights/ring.h"
 

@@ -32,6 +32,7 @@ def open_model(
     kv_format: str = "f16",
     cache: bool = False,
     ram: str | None = None,
+    kv_ram: str | None = None,
     disk_limit: str | None = None,
 ) -> LLM:
     """The model, with its progress on stderr while its weights are read. Values are checked by `load`."""
@@ -47,6 +48,7 @@ def open_model(
             kv_format=cast(Any, kv_format),
             cache=cache,
             ram=ram,
+            kv_ram=kv_ram,
             disk_limit=disk_limit,
             progress=progress.update,
         )

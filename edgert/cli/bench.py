@@ -71,6 +71,7 @@ def bench(
     min_expert_weight: options.MinExpertWeight = None,
     cache: options.Cache = False,
     ram: options.Ram = None,
+    kv_ram: options.KVRam = None,
     disk_limit: options.DiskLimit = None,
     profile: Annotated[bool, typer.Option("--profile", help="Also show where the time of a step goes.")] = False,
     as_json: options.Json = False,
@@ -99,6 +100,7 @@ def bench(
         min_expert_weight=min_expert_weight,
         cache=cache,
         ram=ram,
+        kv_ram=kv_ram,
         disk_limit=disk_limit,
     )
     results = [_measure(open_with, count, prompt_tokens, max_tokens, with_profile=profile) for count in counts]

@@ -19,6 +19,7 @@ def fit(
     path: options.ModelArgument = None,
     model: options.Model = None,
     ram: options.Ram = None,
+    kv_ram: options.KVRam = None,
     context: options.Context = None,
     bits: options.Bits = None,
     active_experts: options.ActiveExperts = None,
@@ -52,6 +53,7 @@ def fit(
                 min_expert_weight=min_expert_weight,
                 kv_format=kv_format,
                 ram=ram or "auto",
+                kv_ram=kv_ram,
             ),
             doing.append,
         )
@@ -73,7 +75,7 @@ def report(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
         ("program", [f"{format_bytes(budget['base_bytes'])}, assumed"]),
         ("activations", [f"{format_bytes(budget['activation_bytes'])} at most"]),
         ("reserve", [f"{format_bytes(budget['reserve_bytes'])}, for what grows while it runs"]),
-        ("keys and values", [f"{format_bytes(budget['kv_bytes'])}: {values['context']} tokens, {values['kv_format']}"]),
+        ("keys and values", _keys_and_values(values)),
         ("weights", _weights(plan, values["token_bytes"])),
         ("buffers", _buffers(plan)),
         ("disk", [f"{disk['gb_per_s']:.2f} GB/s{'' if disk['is_direct'] else ', perhaps from the page cache'}"]),
@@ -84,6 +86,18 @@ def report(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
         ("advice", [values["advice"]] if values["advice"] else []),
     ]
     return [(label, lines) for label, lines in rows if lines]
+
+
+def _keys_and_values(values: dict[str, Any]) -> list[str]:
+    from edgert.offload.sizes import format_bytes
+
+    memory_bytes, ring_bytes = values["budget"]["kv_bytes"], values["budget"]["kv_ring_bytes"]
+    disk_bytes = values["kv_disk_bytes"]
+    lines = [f"{format_bytes(memory_bytes + disk_bytes)}: {values['context']} tokens, {values['kv_format']}"]
+    if disk_bytes:
+        lines.append(f"{format_bytes(memory_bytes)} in memory, and {format_bytes(ring_bytes)} to read ahead")
+        lines.append(f"{format_bytes(disk_bytes)} on disk, read for each token once the context is full")
+    return lines
 
 
 def _limits(values: dict[str, Any]) -> str:

@@ -33,7 +33,8 @@ KEYS = {
     "bits": "the width that was asked for with --bits, or null",
     "lossy": "what was asked for that changes answers: bits, active_experts, min_expert_weight",
     "budget": "total_bytes, base_bytes (the program and the tokenizer, assumed), activation_bytes (at most), kv_bytes, "
-    "reserve_bytes",
+    "reserve_bytes, kv_ring_bytes (what keys and values on disk are read into)",
+    "kv_disk_bytes": "keys and values on disk with the context full; each token reads them",
     "round_tokens": "tokens that are computed at a time",
     "plan": "fits, resident_bytes, scratch_bytes, num_pieces, pool_bytes, ring_bytes, prefill_ring_bytes, "
     "expert_cache_bytes, neuron_cache_bytes, locked_bytes (of pieces that are kept), streamed_bytes_per_token",
@@ -69,6 +70,7 @@ def fit_plan(path: Path, options: LoadOptions, progress: Callable[[str], None]) 
         context=options.context,
         batch_tokens=options.batch_tokens,
         kv_format=options.kv_format,
+        kv_ram=options.kv_ram_bytes(),
     )
     # Before anything is measured: it may not fit.
     plan = planner.plan(ram_bytes)
@@ -77,11 +79,11 @@ def fit_plan(path: Path, options: LoadOptions, progress: Callable[[str], None]) 
     progress("measuring the memory")
     bandwidth = measure_bandwidth(threads)
     outlook = Outlook(
-        planner=replace(planner, context=plan.context),
+        planner=replace(planner, context=plan.context, can_spill=options.context is not None),
         disk_bytes_per_s=disk.gb_per_s * 1e9,
         compute_s=token_bytes(model) / (bandwidth * 1e9 * BANDWIDTH_SHARE),
     )
-    placement, prediction = plan.placement, outlook.predict(plan.placement)
+    placement, prediction = plan.placement, outlook.predict(plan)
     candidates = outlook.candidates(ram_bytes, prediction.tokens_per_s)
     return {
         "path": str(path),
@@ -93,6 +95,7 @@ def fit_plan(path: Path, options: LoadOptions, progress: Callable[[str], None]) 
         "bits": options.bits,
         "lossy": options.lossy(),
         "budget": asdict(plan.budget),
+        "kv_disk_bytes": plan.kv.disk_bytes,
         "round_tokens": plan.round_tokens,
         "plan": {
             "fits": placement.fits,

@@ -136,6 +136,15 @@ Ram: TypeAlias = Annotated[
         "the rest of the system. What does not fit is read from disk while the model runs; the answer stays the same.",
     ),
 ]
+KVRam: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--kv-ram",
+        metavar="SIZE",
+        help="Most memory for keys and values, such as 1GiB; those of a longer context lie on disk, and each token "
+        "reads them. Default: all in memory, or with --ram as it fits.",
+    ),
+]
 DiskLimit: TypeAlias = Annotated[
     str | None,
     typer.Option("--disk-limit", metavar="RATE", help="With --ram: read at most so fast, such as 500MB/s."),

@@ -1,4 +1,4 @@
-"""What --stats says of reading weights from disk."""
+"""What --stats says of reading from disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIN_SHARE = 0.01
 
 def show_streaming(llm: LLM, timings: Timings) -> None:
     """The line, and advice where the disk is the limit, on stderr; nothing where nothing was streamed."""
-    for text in (streaming_text(timings), llm.advice(timings)):
+    for text in (streaming_text(timings), kv_text(timings), llm.advice(timings)):
         if text is not None:
             notice(text)
 
@@ -41,6 +41,18 @@ def streaming_text(timings: Timings) -> str | None:
     if stats.neurons is not None:
         parts.append(_neurons(stats.neurons))
     return " | ".join(parts)
+
+
+def kv_text(timings: Timings) -> str | None:
+    """One line on keys and values on disk; None where all of them stay in memory."""
+    stats = timings.kv
+    if stats is None:
+        return None
+    share = _share(stats.waited_s, timings.prompt_s + timings.decode_s)
+    return (
+        f"keys and values {size(stats.read_bytes)} read in {stats.num_reads} reads, {size(stats.written_bytes)} written"
+        f" | waiting {share:.0f} % of the time"
+    )
 
 
 def _waiting(timings: Timings, stats: StreamingStats) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from edgert.engine.prompt_cache import PromptCache
 from edgert.engine.scheduler import PlannedSpan, SequenceState, StepPlan, plan_step
 from edgert.engine.sequence import Generation, Scoring, Sequence
 from edgert.engine.turns import Turns
-from edgert.errors import EdgertError, OutOfMemoryError, UsageError
+from edgert.errors import DeviceError, EdgertError, OutOfMemoryError, UsageError
 
 if TYPE_CHECKING:
     from edgert._core import Runtime
@@ -126,6 +127,11 @@ class Engine:
         """What was read from disk so far, in the core's totals; empty where nothing is streamed."""
         runtime: Runtime | None = self.__dict__.get("_runtime")  # gone once it is closed
         return {} if runtime is None else runtime.stream_counters()
+
+    def kv_counters(self) -> dict[str, Any]:
+        """What was read and written of keys and values on disk, as stream_counters."""
+        runtime: Runtime | None = self.__dict__.get("_runtime")
+        return {} if runtime is None else runtime.kv_counters()
 
     def start_profile(self) -> None:
         """Times the steps of the plan from now on."""
@@ -290,6 +296,8 @@ class Engine:
             # A request that was preempted for an older one has no sequence in the core any more.
             while sequence.core_id is not None:
                 append = (sequence.core_id, span.num_tokens)
+                if not self._runtime.can_write([*appends.values(), append]):
+                    break  # in a later step
                 if self._runtime.can_reserve([*appends.values(), append]):
                     appends[span.key] = append
                     break
@@ -344,6 +352,11 @@ def _no_page_error(sequence: Sequence) -> OutOfMemoryError:
 def _step_error(error: Exception, what: str) -> EdgertError:
     if isinstance(error, MemoryError):
         return OutOfMemoryError(f"{what}: no memory is left; open the model with a smaller context")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DeviceError(
+            f"keys and values on disk: {error.strerror}; free some room there, name another folder with TMPDIR, or ask "
+            "for a smaller context"
+        )
     return EdgertError(f"{what} failed: {error}")
 
 

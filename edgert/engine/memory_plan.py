@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from edgert.engine.kv_plan import page_bytes
-from edgert.engine.offload_items import activation_bytes, budget_context, carried_bytes, kv_bytes, top_k, weight_items
+from edgert.engine.kv_plan import KVSpace, kv_space, least_kv_ram, page_bytes
+from edgert.engine.offload_items import KV_SHARE, activation_bytes, budget_context, carried_bytes, top_k, weight_items
 from edgert.errors import OutOfMemoryError
 from edgert.loader import Model
 from edgert.offload import Budget, Placement, Policy, fitting_bytes, minimum_bytes, place
@@ -39,6 +38,8 @@ class MemoryPlan:
     round_tokens: int
     step_tokens: int
     logit_rows: int
+    kv: KVSpace
+    kv_ram: int | None  # as it was asked for
     placement: Placement
 
     @property
@@ -56,11 +57,13 @@ def plan_memory(
     context: int | None,
     batch_tokens: int | None,
     kv_format: str,
+    kv_ram: int | None = None,
     lock_policy: Policy = "balanced",
 ) -> MemoryPlan:
     """Divides the budget. base_bytes: of the process now, its tokenizer included. batch_tokens: of a round at most.
 
-    Raises OutOfMemoryError, which states the least budget.
+    kv_ram: bytes for keys and values, the rest of them on disk. None: all, or where those of the context that was asked
+    for do not fit, what a context may take by default. Raises OutOfMemoryError, which states the least budget.
     """
     planner = MemoryPlanner(
         model=model,
@@ -69,6 +72,7 @@ def plan_memory(
         context=context,
         batch_tokens=batch_tokens,
         kv_format=kv_format,
+        kv_ram=kv_ram,
         lock_policy=lock_policy,
     )
     return planner.plan(budget_bytes)
@@ -84,45 +88,57 @@ class MemoryPlanner:
     context: int | None
     batch_tokens: int | None
     kv_format: str
+    kv_ram: int | None = None
+    can_spill: bool = True  # keys and values of a context that was asked for, where they do not fit
     lock_policy: Policy = "balanced"
 
     def plan(self, budget_bytes: int) -> MemoryPlan:
         """Raises OutOfMemoryError, which states the least budget."""
-        for round_tokens in self._rounds(budget_bytes):
-            budget = self._budget(budget_bytes, round_tokens)
-            try:
-                placement = self._place(budget)
-            except OutOfMemoryError:
-                continue  # smaller rounds may leave room enough
-            return MemoryPlan(
-                budget=budget,
-                context=self._context(budget_bytes),
-                round_tokens=round_tokens,
-                step_tokens=self._step_tokens(budget_bytes, round_tokens),
-                logit_rows=self._logit_rows(budget_bytes),
-                placement=placement,
-            )
+        for kv in self._kv_spaces(budget_bytes):
+            for round_tokens in self._rounds(budget_bytes):
+                budget = self._budget(budget_bytes, round_tokens, kv)
+                try:
+                    placement = self._place(budget)
+                except OutOfMemoryError:
+                    continue  # smaller rounds may leave room enough
+                return MemoryPlan(
+                    budget=budget,
+                    context=self._context(budget_bytes),
+                    round_tokens=round_tokens,
+                    step_tokens=self._step_tokens(budget_bytes, round_tokens),
+                    logit_rows=self._logit_rows(budget_bytes),
+                    kv=kv,
+                    kv_ram=self.kv_ram,
+                    placement=placement,
+                )
         # What comes before the weights grows with the budget: the error tells of the least one that has room.
         least_bytes = self.minimum_bytes()
-        self._place(replace(self._budget(least_bytes, self._rounds(least_bytes)[-1]), total_bytes=budget_bytes))
+        least = self._budget(least_bytes, self._rounds(least_bytes)[-1], self._kv_spaces(least_bytes)[-1])
+        self._place(replace(least, total_bytes=budget_bytes))
         raise AssertionError("the budget is below the least one, and has room")
 
     def minimum_bytes(self) -> int:
         """The smallest budget with which the model runs."""
         needed = minimum_bytes(weight_items(self.model), _NOTHING, threads=self.threads, top_k=top_k(self.model.graph))
-        return self._bytes_for(needed, lambda total: self._rounds(total)[-1])
+        return self._bytes_for(needed, -1)
 
     def fitting_bytes(self, share: float = 1.0) -> int:
         """The smallest budget with room for this share of the weights; 1: nothing is read while the model runs."""
         needed = round(share * fitting_bytes(weight_items(self.model), _NOTHING))
-        return self._bytes_for(needed, lambda total: self._rounds(total)[0])
+        return self._bytes_for(needed, 0)
 
-    def _bytes_for(self, weights_bytes: int, round_of: Callable[[int], int]) -> int:
-        """The smallest total that leaves so much for weights: what comes before them grows more slowly than it."""
+    def _bytes_for(self, weights_bytes: int, choice: int) -> int:
+        """The smallest total that leaves so much for weights: what comes before them grows more slowly than it.
+
+        choice: 0, the largest rounds and most keys and values in memory; -1: the smallest and fewest.
+        """
         total = 0
-        while (needed := self._budget(total, round_of(total)).fixed_bytes + weights_bytes) > total:
+        while (needed := self._fixed_bytes(total, choice) + weights_bytes) > total:
             total = needed
         return total
+
+    def _fixed_bytes(self, total: int, choice: int) -> int:
+        return self._budget(total, self._rounds(total)[choice], self._kv_spaces(total)[choice]).fixed_bytes
 
     def _place(self, budget: Budget) -> Placement:
         return place(
@@ -137,6 +153,17 @@ class MemoryPlanner:
         if self.context is not None:
             return self.context
         return budget_context(self.model.context_length, page_bytes(self.model.graph, self.kv_format), budget_bytes)
+
+    def _kv_spaces(self, budget_bytes: int) -> list[KVSpace]:
+        """What may become of keys and values, the most in memory first; at least one.
+
+        The default context is one whose keys and values all fit; of one that was asked for, some may lie on disk.
+        """
+        choices: list[int | None] = [self.kv_ram]
+        if self.kv_ram is None and self.context is not None and self.can_spill:
+            least_bytes = least_kv_ram(self.model.graph, self.kv_format)
+            choices += [max(int(budget_bytes * KV_SHARE), least_bytes), least_bytes]
+        return [kv_space(self.model.graph, self.kv_format, self._context(budget_bytes), choice) for choice in choices]
 
     def _rounds(self, budget_bytes: int) -> list[int]:
         """Tokens of a round, the most first, whose activations are a small part of the budget; at least one number."""
@@ -157,7 +184,7 @@ class MemoryPlanner:
     def _logits_bytes(self) -> int:
         return 4 * self.model.graph.nodes[self.model.graph.output_index].width
 
-    def _budget(self, budget_bytes: int, round_tokens: int) -> Budget:
+    def _budget(self, budget_bytes: int, round_tokens: int, kv: KVSpace) -> Budget:
         graph = self.model.graph
         carried = self._step_tokens(budget_bytes, round_tokens) * carried_bytes(self.model)
         logits_bytes = self._logit_rows(budget_bytes) * self._logits_bytes()
@@ -165,6 +192,7 @@ class MemoryPlanner:
             total_bytes=budget_bytes,
             base_bytes=self.base_bytes,
             activation_bytes=activation_bytes(self.model, round_tokens) + carried + logits_bytes,
-            kv_bytes=kv_bytes(self._context(budget_bytes), page_bytes(graph, self.kv_format)),
+            kv_bytes=kv.memory_bytes,
+            kv_ring_bytes=kv.ring_bytes,
             reserve_bytes=RESERVE_BYTES + int(budget_bytes * RESERVE_SHARE),
         )

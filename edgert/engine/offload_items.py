@@ -118,11 +118,6 @@ def budget_context(model_context: int, kv_page_bytes: int, budget_bytes: int) ->
     return min(model_context, max(MIN_CONTEXT, fitting))
 
 
-def kv_bytes(context: int, kv_page_bytes: int) -> int:
-    """Bytes of the keys and values of one sequence; a page more, for the copy of one that is shared."""
-    return (-(-context // PAGE_TOKENS) + 1) * kv_page_bytes
-
-
 def _item(source: WeightSource, op: str) -> WeightItem:
     layer = _LAYER.match(source.name)
     is_output = source.role == "output" or (source.role == "embedding" and op == "linear")

@@ -26,13 +26,13 @@ from edgert.device.memory import (
 )
 from edgert.device.threads import default_threads
 from edgert.engine.engine import Engine
-from edgert.engine.kv_plan import KV_FORMATS, KVPlan, page_bytes, plan_kv
+from edgert.engine.kv_plan import KV_FORMATS, KVSpace, kv_space, page_bytes, plan_kv, spill_folder
 from edgert.engine.memory_plan import MemoryPlan, plan_memory
 from edgert.engine.offload_items import top_k
 from edgert.engine.packed_cache import check_cache, is_packed_at_load, open_cache, write_cache
 from edgert.engine.params import check_integer, check_real
 from edgert.engine.streaming import StreamMeter, stream_meter
-from edgert.errors import ConfigError, OutOfMemoryError, UsageError
+from edgert.errors import ConfigError, DeviceError, OutOfMemoryError, UsageError
 from edgert.loader import Model, finish_loading, open_model, start_loading
 from edgert.loader.views import check_bits, check_miss_bits
 from edgert.offload import Policy
@@ -64,6 +64,7 @@ class LoadOptions:
     cache: bool = False
     ram: int | str | None = None
     disk_limit: int | str | None = None
+    kv_ram: int | str | None = None
     lock_policy: Policy = "balanced"  # other ones are there to be measured
 
     def __post_init__(self) -> None:
@@ -86,6 +87,7 @@ class LoadOptions:
             raise UsageError(f"kv_format: found {self.kv_format!r}, expected one of: {', '.join(KV_FORMATS)}")
         self.ram_bytes()
         self.disk_limit_bytes_per_s()
+        self.kv_ram_bytes()
 
     def lossy(self) -> dict[str, Any]:
         """What was chosen that makes a model another one than its file holds, by name."""
@@ -97,6 +99,12 @@ class LoadOptions:
         if self.ram is None or isinstance(self.ram, int):
             return None if self.ram is None else check_integer("ram", self.ram, 1)
         return 0 if self.ram.strip().lower() == "auto" else parse_bytes(self.ram, "ram")
+
+    def kv_ram_bytes(self) -> int | None:
+        """Most bytes of keys and values in memory; None: all of them, or as a budget is divided."""
+        if self.kv_ram is None or isinstance(self.kv_ram, int):
+            return None if self.kv_ram is None else check_integer("kv_ram", self.kv_ram, 1)
+        return parse_bytes(self.kv_ram, "kv_ram", expected="a size such as 1GiB")
 
     def disk_limit_bytes_per_s(self) -> int:
         """0: no limit."""
@@ -122,6 +130,7 @@ class OpenModel:
     context: int
     kv_format: str
     lossy: dict[str, Any]
+    kv: KVSpace
     weight_bytes: int
     activation_bytes: int
     vocab_size: int
@@ -165,6 +174,7 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
             context=options.context,
             batch_tokens=options.batch_tokens,
             kv_format=options.kv_format,
+            kv_ram=options.kv_ram_bytes(),
             lock_policy=options.lock_policy,
         )
         if keeps_weights and cached is None and not memory.placement.fits:
@@ -177,16 +187,10 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
     if keeps_weights and cached is None:
         write_cache(model, store)
     if memory is None:
-        # Counted after the weights are in memory: what is left is for keys and values.
-        plan = plan_kv(
-            model_context=model.context_length,
-            asked_context=options.context,
-            page_bytes=page_bytes(model.graph, options.kv_format),
-            available_bytes=available_bytes(),
-        )
-        round_tokens = batch_tokens = min(options.batch_tokens or DEFAULT_BATCH_TOKENS, plan.context)
+        context, kv = _plan_kv(model, options)
+        round_tokens = batch_tokens = min(options.batch_tokens or DEFAULT_BATCH_TOKENS, context)
     else:
-        plan = KVPlan(context=memory.context, budget_bytes=memory.kv_bytes)
+        context, kv = memory.context, memory.kv
         round_tokens = memory.round_tokens
         batch_tokens = round_tokens if memory.placement.fits else memory.step_tokens
     choices_file = cache_file()
@@ -199,13 +203,19 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
             threads=threads,
             batch_tokens=batch_tokens,
             round_tokens=round_tokens,
-            context=plan.context,
+            context=context,
             kv_format=options.kv_format,
-            kv_budget_bytes=plan.budget_bytes,
+            kv_budget_bytes=kv.pages_bytes,
+            kv_spill=kv.spill(limit_bytes_per_s=options.disk_limit_bytes_per_s()),
             kernel=kernel,
             known_kernels=[choice.as_known() for choice in known],
             timing_budget_s=TIMING_BUDGET_S,
         )
+    except OSError as error:
+        raise DeviceError(
+            f"--kv-ram: {error.strerror}: found no file for keys and values in {spill_folder()}, expected a folder "
+            "with room; name another one with TMPDIR"
+        ) from error
     except MemoryError as error:
         raise OutOfMemoryError(
             f"{path}: steps of {batch_tokens} tokens found no memory for their activations; load it with a smaller "
@@ -229,9 +239,10 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
         engine=engine,
         isa=isa,
         threads=threads,
-        context=plan.context,
+        context=context,
         kv_format=options.kv_format,
         lossy=options.lossy(),
+        kv=kv,
         weight_bytes=store.resident_bytes,
         memory=memory,
         free_bytes=free_bytes,
@@ -249,6 +260,22 @@ def budget_bytes(model: Model, options: LoadOptions, free_bytes: int) -> int | N
     if asked is None and model.num_bytes < free_bytes:
         return None
     return auto_budget(total_bytes(), machine_available_bytes(), cgroup_available_bytes())
+
+
+def _plan_kv(model: Model, options: LoadOptions) -> tuple[int, KVSpace]:
+    """Context and its keys and values without a budget for everything. Called after the weights are in memory: what is
+    left is for these."""
+    kv_ram, free_bytes = options.kv_ram_bytes(), available_bytes()
+    plan = plan_kv(
+        model_context=model.context_length,
+        asked_context=options.context if kv_ram is None else None,
+        page_bytes=page_bytes(model.graph, options.kv_format),
+        available_bytes=free_bytes,
+    )
+    if kv_ram is None:
+        return plan.context, KVSpace(memory_bytes=plan.budget_bytes)
+    context = options.context or plan.context
+    return context, kv_space(model.graph, options.kv_format, context, min(kv_ram, plan.budget_bytes))
 
 
 def _stream(model: Model, memory: MemoryPlan, options: LoadOptions) -> Callable[[_core.WeightStore], None] | None:

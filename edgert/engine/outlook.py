@@ -12,7 +12,6 @@ from edgert.engine.output import Timings
 from edgert.errors import OutOfMemoryError
 from edgert.loader import Model
 from edgert.loader.views import MIN_BITS, at_bits, stored_bits
-from edgert.offload import Placement
 from edgert.offload.memory_budget import auto_budget
 from edgert.offload.prediction import MIN_GAIN, Candidate, Prediction, advice, predict
 from edgert.offload.sizes import as_option
@@ -31,14 +30,19 @@ class Outlook:
     disk_bytes_per_s: float
     compute_s: float
 
-    def predict(self, placement: Placement) -> Prediction:
-        """What this placement gives."""
-        return predict(placement, disk_bytes_per_s=self.disk_bytes_per_s, compute_s=self.compute_s)
+    def predict(self, plan: MemoryPlan) -> Prediction:
+        """What this plan gives; with the context full, where keys and values lie on disk."""
+        return predict(
+            plan.placement,
+            kv_disk_bytes=plan.kv.disk_bytes,
+            disk_bytes_per_s=self.disk_bytes_per_s,
+            compute_s=self.compute_s,
+        )
 
     def tokens_per_s(self, budget_bytes: int) -> float | None:
         """None below the least budget."""
         try:
-            return self.predict(self.planner.plan(budget_bytes).placement).tokens_per_s
+            return self.predict(self.planner.plan(budget_bytes)).tokens_per_s
         except OutOfMemoryError:
             return None
 
@@ -71,7 +75,7 @@ class Outlook:
 
 def streaming_advice(model: Model, memory: MemoryPlan, timings: Timings, *, threads: int, kv_format: str) -> str | None:
     """One sentence where an answer mostly waited for the disk: what else this machine could do; None elsewhere."""
-    stats, streamed_bytes = timings.streaming, memory.placement.streamed_bytes_per_token
+    stats, streamed_bytes = timings.streaming, memory.placement.streamed_bytes_per_token + memory.kv.disk_bytes
     if stats is None or timings.tokens_per_s == 0 or streamed_bytes == 0:
         return None
     stall_share = min(MAX_STALL_SHARE, stats.decode_stall_s / timings.decode_s)
@@ -82,6 +86,8 @@ def streaming_advice(model: Model, memory: MemoryPlan, timings: Timings, *, thre
         context=memory.context,
         batch_tokens=memory.round_tokens,
         kv_format=kv_format,
+        kv_ram=memory.kv_ram,
+        can_spill=memory.kv.disk_bytes > 0,
     )
     outlook = Outlook(
         planner=planner,

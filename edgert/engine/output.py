@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from edgert.engine.streaming import StreamingStats
+from edgert.engine.streaming import KVStats, StreamingStats
 
 FinishReason = Literal["stop", "length"]
 
@@ -17,7 +17,7 @@ class Timings:
     prompt_tokens counts the whole prompt, reused_tokens those whose keys and values were at hand; the prompt's rate
     counts the others. decode_s runs from the first generated token to the last, so its rate counts one token less.
     streaming: what was read from disk meanwhile, None where all weights are in memory; requests that run side by side
-    share it.
+    share it. kv: the same of keys and values, None where all of them stay in memory.
     """
 
     prompt_tokens: int
@@ -30,6 +30,7 @@ class Timings:
     load_s: float
     seed: int
     streaming: StreamingStats | None = None
+    kv: KVStats | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

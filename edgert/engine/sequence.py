@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ from edgert.engine.params import SamplingParams
 from edgert.engine.sampler import RequestSampler
 from edgert.engine.scheduler import SequenceState
 from edgert.engine.stops import StopMatcher
-from edgert.engine.streaming import Counters, StreamingStats, StreamMeter
+from edgert.engine.streaming import Counters, StreamingStats, StreamMeter, kv_stats
 
 if TYPE_CHECKING:
     from edgert._core import SampleResult
@@ -131,12 +132,13 @@ class Generation(Sequence):
         decoder: TextDecoder | None,
         load_s: float,
         meter: StreamMeter | None = None,
+        kv_counters: Callable[[], Counters] = dict,
         max_unread_chunks: int | None = MAX_UNREAD_CHUNKS,
         keeps_prefix: bool = False,
     ) -> None:
         """context: most tokens of prompt and answer; max_unread_chunks None: never waits for its consumer.
 
-        meter: of what is streamed, if anything is.
+        meter: of what is streamed, if anything is. kv_counters: of keys and values on disk.
         """
         self.max_new_tokens = params.token_limit(context - len(prompt))
         super().__init__(prompt, room=self.max_new_tokens)
@@ -149,6 +151,8 @@ class Generation(Sequence):
         self._keeps_prefix = keeps_prefix
         self._started_s = time.perf_counter()
         self._first_token_s = 0.0
+        self._kv_counters = kv_counters
+        self._kv_start: Counters = kv_counters()
         self._meter = meter
         self._start_counters: Counters = meter.counters() if meter else {}
         self._first_token_counters: Counters = {}
@@ -218,6 +222,7 @@ class Generation(Sequence):
             load_s=self._load_s,
             seed=self._sampler.seed,
             streaming=self._streaming_stats(),
+            kv=kv_stats(self._kv_start, self._kv_counters()),
         )
 
     def _streaming_stats(self) -> StreamingStats | None:

@@ -116,6 +116,23 @@ class StreamMeter:
         return EMBEDDING if name in self.lookups else OUTPUT
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVStats:
+    """Keys and values that were read from disk and written there between two moments. waited_s: for reads."""
+
+    num_reads: int
+    read_bytes: int
+    written_bytes: int
+    waited_s: float
+
+
+def kv_stats(start: Counters, end: Counters) -> KVStats | None:
+    """Differences of the core's totals; None where all keys and values stay in memory."""
+    if not end:
+        return None
+    return KVStats(**{name: end[name] - start[name] for name in KVStats.__dataclass_fields__})
+
+
 def stream_meter(
     model: Model, placement: Placement, counters: Callable[[], Counters], *, threads: int
 ) -> StreamMeter | None:

@@ -93,6 +93,20 @@ def test_keys_and_values_count(edgert_run: Run) -> None:
     assert fitted(edgert_run, str(DEFAULT_MODEL))["ram_bytes"] > 0  # auto
 
 
+def test_keys_and_values_on_disk_are_read_for_each_token(edgert_run: Run) -> None:
+    command = (str(DEFAULT_MODEL), "--ram", "1GiB", "-c", "640", "--kv-ram", "500KiB")
+    values = fitted(edgert_run, *command)
+    budget = values["budget"]
+    assert budget["kv_bytes"] + budget["kv_ring_bytes"] <= 500 << 10
+    page_bytes = fitted(edgert_run, str(DEFAULT_MODEL), "--ram", "1GiB", "-c", "640")["budget"]["kv_bytes"] // 11
+    assert budget["kv_bytes"] + values["kv_disk_bytes"] == 11 * page_bytes, "640 tokens and a page for a copy"
+    disk_s = values["kv_disk_bytes"] / (values["disk"]["gb_per_s"] * 1e9)
+    assert values["prediction"]["disk_s"] == pytest.approx(disk_s)
+    shown = edgert_run("fit", *command)
+    assert re.search(r"in memory, and .* to read ahead$", shown.stdout, re.MULTILINE)
+    assert re.search(r"on disk, read for each token once the context is full$", shown.stdout, re.MULTILINE)
+
+
 def test_below_the_minimum(edgert_run: Run) -> None:
     done = edgert_run("fit", str(DEFAULT_MODEL), "--ram", "20MiB")
     assert (done.returncode, done.stdout) == (1, "")
@@ -112,6 +126,7 @@ def test_below_the_minimum(edgert_run: Run) -> None:
         (("--ram", "3 bananas"), "error: ram: found '3 bananas', expected a size such as 3GiB, or auto\n"),
         (("--ram", "0"), "error: ram: found '0', expected a size such as 3GiB, or auto\n"),
         (("-c", "0"), "context: found 0, expected"),
+        (("--kv-ram", "auto"), "error: kv_ram: found 'auto', expected a size such as 1GiB\n"),
         (("--kv-format", "f8"), "kv_format: found 'f8', expected one of"),
         (("--bits", "9"), "bits: found 9, expected 2 to 7"),
     ],

@@ -80,6 +80,7 @@ def open_runtime(
     kv_pages: int = 64,
     context: int = 512,
     isa: str | None = None,
+    kv_spill: _core.KVSpill | None = None,
 ) -> _core.Runtime:
     """Writes the weights to a file and opens them as the loader does."""
     path = folder / "weights.bin"
@@ -92,7 +93,6 @@ def open_runtime(
         store.add(name, "f32", rows, cols, [(0, offset, w.nbytes)])
         offset += w.nbytes
     store.load(1)
-    page_bytes = KV_HEADS * LAYERS * _core.kv_page_bytes(kv_format, HEAD_DIM)
     return _core.Runtime(
         model.graph().compile_args(),
         store,
@@ -101,8 +101,15 @@ def open_runtime(
         batch_tokens=batch_tokens,
         context=context,
         kv_format=kv_format,
-        kv_budget_bytes=page_bytes * kv_pages,
+        kv_budget_bytes=page_bytes(kv_format, is_spilled=kv_spill is not None) * kv_pages,
+        kv_spill=kv_spill,
     )
+
+
+def page_bytes(kv_format: str, *, is_spilled: bool = False) -> int:
+    """Bytes of a page; on disk each layer's begin with a sector."""
+    layer_bytes = KV_HEADS * _core.kv_page_bytes(kv_format, HEAD_DIM)
+    return LAYERS * (-(-layer_bytes // 4096) * 4096 if is_spilled else layer_bytes)
 
 
 def reference_logits(

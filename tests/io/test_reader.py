@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
-import mmap
 import os
 import random
 import subprocess
@@ -15,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from page_cache import resident_pages
 
 from edgert import _core
 
@@ -163,16 +162,6 @@ def test_counters_and_trace_are_the_windows(tmp_path: Path, method: str) -> None
     assert all(begin < event[1] < event[2] < begin + elapsed_s for event in events)
     moments = sorted([(e[1], 1) for e in events] + [(e[2], -1) for e in events])
     assert 1 < max(sum(step for _, step in moments[: i + 1]) for i in range(len(moments))) <= 4
-
-
-def resident_pages(path: Path) -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
-    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as mapped:
-        pages = (ctypes.c_ubyte * -(-len(mapped) // mmap.PAGESIZE))()
-        view = ctypes.c_char.from_buffer(mapped)
-        assert libc.mincore(ctypes.c_void_p(ctypes.addressof(view)), ctypes.c_size_t(len(mapped)), pages) == 0
-        del view
-        return sum(page & 1 for page in pages)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mincore and posix_fadvise as Linux has them")

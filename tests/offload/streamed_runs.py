@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -131,6 +133,8 @@ def open_runtime(
     threads: int = 2,
     batch_tokens: int = CONTEXT,
     round_tokens: int = 0,
+    context: int = CONTEXT,
+    kv_spill: _core.KVSpill | None = None,
     **stream: Any,
 ) -> tuple[_core.Runtime, _core.WeightStore]:
     """plan: None, and all weights are in memory. stream: other arguments of set_stream, such as method and faults."""
@@ -161,9 +165,10 @@ def open_runtime(
         threads=threads,
         batch_tokens=batch_tokens,
         round_tokens=round_tokens,
-        context=CONTEXT,
+        context=context,
         kv_format="f16",
         kv_budget_bytes=page_bytes(model.graph, "f16") * 40,
+        kv_spill=kv_spill,
     )
     return runtime, store
 
@@ -242,14 +247,36 @@ def check_method(model: Model, method: str) -> None:
 
 def until(is_true: Callable[[], bool], timeout_s: float = 10.0) -> bool:
     """Waits until it is; False: it never was."""
-    import time
-
     end_s = time.perf_counter() + timeout_s
     while not is_true():
         if time.perf_counter() > end_s:
             return False
         time.sleep(0.001)
     return True
+
+
+def stop_later(runtime: _core.Runtime, span: _core.Span) -> tuple[Exception | None, float]:
+    """How a step ends that is stopped after 0.2 s, and how long that takes."""
+    ended: list[Exception | None] = []
+    end_s = 0.0
+
+    def run() -> None:
+        nonlocal end_s
+        try:
+            runtime.step([span])
+            ended.append(None)
+        except Exception as error:
+            ended.append(error)
+        end_s = time.perf_counter()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(0.2)
+    begin_s = time.perf_counter()
+    runtime.stop()
+    thread.join(30)
+    assert ended, "the step hangs"
+    return ended[0], end_s - begin_s
 
 
 def num_tasks() -> int:

@@ -15,7 +15,17 @@ from edgert import _core
 from edgert.errors import EdgertError, UsageError
 
 from .streamed_models import TOP_K, Models
-from .streamed_runs import Plan, Reference, core_span, limits, make_reference, mixtures, open_runtime, placed
+from .streamed_runs import (
+    Plan,
+    Reference,
+    core_span,
+    limits,
+    make_reference,
+    mixtures,
+    open_runtime,
+    placed,
+    stop_later,
+)
 
 # The bar is 50 ms. A machine that runs other things as well may need a few tries.
 STOP_S, TRIES = 0.05, 6
@@ -43,30 +53,6 @@ def cases(models: Models) -> dict[str, tuple[object, Plan, Reference]]:
         ),
         "neurons": (arcee, Plan(neurons=neurons, neuron_bytes=180_000), make_reference(arcee, (100,))),
     }
-
-
-def stop_later(runtime: _core.Runtime, span: _core.Span) -> tuple[Exception | None, float]:
-    """How a step ends that is stopped after 0.2 s, and how long that takes."""
-    ended: list[Exception | None] = []
-    end_s = 0.0
-
-    def run() -> None:
-        nonlocal end_s
-        try:
-            runtime.step([span])
-            ended.append(None)
-        except Exception as error:
-            ended.append(error)
-        end_s = time.perf_counter()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    time.sleep(0.2)
-    begin_s = time.perf_counter()
-    runtime.stop()
-    thread.join(30)
-    assert ended, "the step hangs"
-    return ended[0], end_s - begin_s
 
 
 @pytest.mark.parametrize("name", ["matrices", "lookups", "experts", "neurons"])

@@ -311,8 +311,25 @@ static inline float* attention_partial(const AttentionTask& task, int block, int
 // More rows than this read a block that is widened once.
 constexpr int kNarrowRows = 2 * kAttentionRows;
 
-// Divides by the sums.
+// What the tasks before this one left.
+static inline void start_rows(const AttentionTask& task, RowStates& states) {
+  for (int row = 0; row < task.num_rows; ++row) {
+    states.is_empty[row] = task.is_first || task.states[row]->sum == 0.0f;
+    if (states.is_empty[row]) continue;
+    states.maximum[row] = task.states[row]->maximum;
+    states.sum[row] = task.states[row]->sum;
+  }
+}
+
+// Divides by the sums, or leaves that to the tasks that follow.
 static inline void finish_rows(const AttentionTask& task, const RowStates& states) {
+  if (!task.is_last) {
+    for (int row = 0; row < task.num_rows; ++row) {
+      task.states[row]->maximum = states.maximum[row];
+      task.states[row]->sum = states.is_empty[row] ? 0.0f : states.sum[row];
+    }
+    return;
+  }
   for (int row = 0; row < task.num_rows; ++row) {
     float* out = task.out[row];
     const float sum = states.sum[row];
@@ -332,8 +349,9 @@ template <class KV>
 static inline void attend(const AttentionTask& task) {
   RowStates states;
   BlockRows w;
+  start_rows(task, states);
   for (int r = 0; r < task.num_rows; ++r) {
-    states.is_empty[r] = w.is_first[r] = true;
+    w.is_first[r] = true;
     w.out[r] = task.out[r];
   }
   const bool is_wide = KV::kBytes < 4 && task.num_rows > kNarrowRows;
@@ -386,7 +404,7 @@ static void attention(const AttentionTask& task) {
 static void merge_attention(const AttentionTask& task) {
   RowStates states;
   BlockRows w;
-  for (int r = 0; r < task.num_rows; ++r) states.is_empty[r] = true;
+  start_rows(task, states);
   for (int b = 0; b < task.num_blocks; ++b) {
     w.masks = task.masks + static_cast<std::int64_t>(b) * task.num_rows;
     for (int r = 0; r < task.num_rows; ++r) {

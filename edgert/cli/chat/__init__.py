@@ -37,6 +37,7 @@ def chat(
     kv_format: options.KVFormat = "f16",
     cache: options.Cache = False,
     ram: options.Ram = None,
+    kv_ram: options.KVRam = None,
     disk_limit: options.DiskLimit = None,
     stop: options.Stop = None,
     ignore_eos: options.IgnoreEos = False,
@@ -87,6 +88,7 @@ def chat(
         kv_format=kv_format,
         cache=cache,
         ram=ram,
+        kv_ram=kv_ram,
         disk_limit=disk_limit,
     ) as llm:
         from edgert.cli.chat.conversation import Conversation

@@ -1,4 +1,4 @@
-#include "weights/pass.h"
+#include "io/pass.h"
 
 #include <utility>
 
