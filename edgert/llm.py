@@ -71,8 +71,8 @@ def load(
     the most memory that the process takes in all; what does not fit is read from disk while the model runs, with the
     same answers. Default: no budget, or "auto" where the model is larger than the free memory. kv_ram: the most of it
     for keys and values; those of a longer context lie in a temporary file. Default: all in memory; under `ram`, where
-    those of `context` do not fit, an eighth of it. disk_limit: bytes a second, or a rate such as "500MB/s", that it then
-    reads at most. progress(done_bytes, total_bytes): while weights are read.
+    those of `context` do not fit, an eighth of it. disk_limit: bytes a second, or a rate such as "500MB/s", that it
+    then reads at most. progress(done_bytes, total_bytes): while weights are read.
 
     Raises ModelNotFoundError, FileFormatError, UnsupportedModelError, UnsupportedFormatError, ConfigError,
     TokenizerError, OutOfMemoryError, DeviceError, ConvertError (the cache cannot be written) or UsageError, all of them

@@ -185,7 +185,6 @@ class MemoryPlanner:
         return 4 * self.model.graph.nodes[self.model.graph.output_index].width
 
     def _budget(self, budget_bytes: int, round_tokens: int, kv: KVSpace) -> Budget:
-        graph = self.model.graph
         carried = self._step_tokens(budget_bytes, round_tokens) * carried_bytes(self.model)
         logits_bytes = self._logit_rows(budget_bytes) * self._logits_bytes()
         return Budget(
