@@ -23,6 +23,7 @@ from edgert.device.memory import (
     resident_bytes,
     total_bytes,
 )
+from edgert.device.read_size import ReadSize, disks_file, read_size_for
 from edgert.device.threads import default_threads
 from edgert.engine.engine import Engine
 from edgert.engine.kv_plan import KV_FORMATS, KVPlan, page_bytes, plan_kv
@@ -149,7 +150,14 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
                 f"--cache: found a budget that {path} does not fit, expected all its weights in memory to keep them as "
                 "they lie there; make the cache without --ram first"
             )
-        start_loading(weights, store, threads=threads, set_stream=_stream(model, memory, options), is_budgeted=True)
+        read_size = read_size_for(disks_file(), weights.largest_file)
+        start_loading(
+            weights,
+            store,
+            threads=threads,
+            set_stream=_stream(model, memory, options, read_size),
+            direct_reads=read_size,
+        )
     finish_loading(weights, store, progress)
     if keeps_weights and cached is None:
         write_cache(model, store)
@@ -227,7 +235,9 @@ def budget_bytes(model: Model, options: LoadOptions, free_bytes: int) -> int | N
     return auto_budget(total_bytes(), machine_available_bytes(), cgroup_available_bytes())
 
 
-def _stream(model: Model, memory: MemoryPlan, options: LoadOptions) -> Callable[[_core.WeightStore], None] | None:
+def _stream(
+    model: Model, memory: MemoryPlan, options: LoadOptions, read_size: ReadSize
+) -> Callable[[_core.WeightStore], None] | None:
     """Tells the store what the placement says; None where everything fits."""
     placement = memory.placement
     if placement.fits:
@@ -252,6 +262,8 @@ def _stream(model: Model, memory: MemoryPlan, options: LoadOptions) -> Callable[
             experts=[list(node.weights) for node in mixtures],
             top_k=top_k(model.graph),
             expert_bytes=placement.expert_cache_bytes,
+            chunk_bytes=read_size.chunk_bytes,
+            depth=read_size.depth,
             limit_bytes_per_s=options.disk_limit_bytes_per_s(),
         )
 
