@@ -45,7 +45,9 @@ ReadRate measure_read_rate(const File& file, std::int64_t offset, std::int64_t l
   });
   const Clock::time_point start = Clock::now();
   std::unique_lock lock(mutex);
-  for (std::int64_t next = 0; next < length && failure.empty() && seconds_since(start) < most_s;) {
+  // However slow it is, something is read.
+  const auto is_over = [&] { return !failure.empty() || (num_bytes > 0 && seconds_since(start) >= most_s); };
+  for (std::int64_t next = 0; next < length && !is_over();) {
     if (free_slots.empty()) {
       has_ended.wait(lock);
       continue;
@@ -61,7 +63,7 @@ ReadRate measure_read_rate(const File& file, std::int64_t offset, std::int64_t l
     reader.submit(request);
   }
   // What is under way is waited for and counts; what only waits does not, where the time is over.
-  if (seconds_since(start) >= most_s || !failure.empty()) reader.cancel_all();
+  if (is_over()) reader.cancel_all();
   has_ended.wait(lock, [&] { return free_slots.size() == lengths.size(); });
   const double seconds = seconds_since(start);
   if (!failure.empty()) throw std::system_error(EIO, std::generic_category(), failure);

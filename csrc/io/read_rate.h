@@ -13,8 +13,8 @@ struct ReadRate {
 };
 
 // Reads from `offset` on in requests of options.chunk_bytes, options.depth at a time, until `length` bytes have been
-// read or `most_s` seconds are over. REQUIRES: `offset` is a multiple of kDirectAlignment. Throws as
-// File::check_range and Reader, std::bad_alloc, and std::system_error on a failed read.
+// read, or `most_s` seconds are over and one request has ended. REQUIRES: `offset` is a multiple of kDirectAlignment.
+// Throws as File::check_range and Reader, std::bad_alloc, and std::system_error on a failed read.
 ReadRate measure_read_rate(const File& file, std::int64_t offset, std::int64_t length, double most_s,
                            const ReaderOptions& options);
 

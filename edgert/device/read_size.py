@@ -28,14 +28,15 @@ class ReadSize:
 
 
 DEFAULT_READ_SIZE = ReadSize(chunk_bytes=_core.DEFAULT_CHUNK_BYTES, depth=_core.DEFAULT_DEPTH)
-# What is measured: at most 16 MiB under way, which the buffers of a load and of a stream hold.
+# What is measured: at most 16 MiB under way, which the buffers of a load and of a stream hold. Never one request alone:
+# the disk would rest until the reader's thread asks again, which takes longer while others compute than it is measured.
 READ_SIZES = tuple(
     ReadSize(chunk_bytes=chunk_bytes, depth=depth)
     for chunk_bytes, depth in (
-        (256 << 10, 1),
+        (256 << 10, 2),
         (256 << 10, 4),
         (256 << 10, 16),
-        (1 << 20, 1),
+        (1 << 20, 2),
         (1 << 20, 4),
         (1 << 20, 8),
         (1 << 20, 16),

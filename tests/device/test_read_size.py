@@ -9,11 +9,13 @@ import pytest
 
 import edgert
 from edgert import _core
-from edgert.device import read_size
+from edgert.cli.fit_plan import fit_plan
+from edgert.device import disk, read_size
 from edgert.device.disk import DiskRate
 from edgert.device.read_size import DEFAULT_READ_SIZE, READ_SIZES, ReadSize, disks_file, keep_choice, read_size_for
 from edgert.engine import opening
 from edgert.engine.memory_plan import MemoryPlanner
+from edgert.engine.opening import LoadOptions
 from edgert.llm import DEFAULT_MODEL
 from edgert.loader import open_model
 
@@ -74,21 +76,21 @@ def test_what_was_not_measured_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_what_a_stranger_wrote_is_not_believed(tmp_path: Path) -> None:
-    disks, disk = tmp_path / "disks.json", str(tmp_path.stat().st_dev)
+    disks, number = tmp_path / "disks.json", str(tmp_path.stat().st_dev)
 
     def found(value: Any) -> ReadSize:
         disks.write_text(value if isinstance(value, str) else json.dumps(value))
         return read_size_for(disks, tmp_path)
 
-    assert found({"edgert_disks": 1, "disks": {disk: [256 << 10, 4]}}) == OTHER
+    assert found({"edgert_disks": 1, "disks": {number: [256 << 10, 4]}}) == OTHER
     for size in (
         [1 << 30, 1024], [256 << 10, 5], [262145, 4], [0, 0], [-1, 8], [1 << 20, 1 << 70], ["1", "2"],
         [[1 << 20], 8], [None, None], [1e999, 8], [1 << 20], [1, 2, 3], {}, "ab", 7, None, True,
     ):  # fmt: skip
-        assert found({"edgert_disks": 1, "disks": {disk: size}}) == DEFAULT_READ_SIZE, size
+        assert found({"edgert_disks": 1, "disks": {number: size}}) == DEFAULT_READ_SIZE, size
     for value in (
-        "", "{", "[" * 100_000, "null", "[]", "7", {}, {"disks": {disk: [256 << 10, 4]}}, {"edgert_disks": 1},
-        {"edgert_disks": 2, "disks": {disk: [256 << 10, 4]}}, {"edgert_disks": 1, "disks": [disk]},
+        "", "{", "[" * 100_000, "null", "[]", "7", {}, {"disks": {number: [256 << 10, 4]}}, {"edgert_disks": 1},
+        {"edgert_disks": 2, "disks": {number: [256 << 10, 4]}}, {"edgert_disks": 1, "disks": [number]},
         {"edgert_disks": 1, "disks": None},
     ):  # fmt: skip
         assert found(value) == DEFAULT_READ_SIZE, value
@@ -100,6 +102,24 @@ def test_what_a_stranger_wrote_is_not_believed(tmp_path: Path) -> None:
     # What is kept afterwards does not depend on what was there.
     keep_choice(disks, measured(tmp_path))
     assert read_size_for(disks, tmp_path) == OTHER
+
+
+def test_fit_keeps_what_it_chose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    options = LoadOptions(ram="1GiB", context=64)
+    small = fit_plan(DEFAULT_MODEL, options, lambda _: None)["disk"]
+    assert not small["is_chosen"]
+    assert list(tmp_path.iterdir()) == []
+    # As if the model were large enough.
+    monkeypatch.setattr(disk, "SAMPLE_BYTES", 1 << 20)
+    found = fit_plan(DEFAULT_MODEL, options, lambda _: None)["disk"]
+    assert found["is_chosen"]
+    if not found["is_direct"]:
+        pytest.skip("no direct reads here")
+    kept = read_size_for(disks_file(), DEFAULT_MODEL)
+    assert kept == ReadSize(chunk_bytes=found["chunk_bytes"], depth=found["depth"])
+    assert disks_file() == tmp_path / "edgert" / "disks.json"
+    assert list((tmp_path / "edgert").iterdir()) == [disks_file()]
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
