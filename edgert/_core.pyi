@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['CapacityError', 'CoreError', 'DEFAULT_POLICY', 'DEFAULT_PREDICTOR', 'ExpertCache', 'Faults', 'KVSpill', 'NonFiniteError', 'Reader', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'StoppedError', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'disk_read_rate', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'linear_neurons', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'policy_names', 'predictor_names', 'quantize', 'read_bandwidth', 'relu2', 'rms_norm', 'rope', 'rounded_kernel_names', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
+__all__: list[str] = ['CapacityError', 'CoreError', 'DEFAULT_CHUNK_BYTES', 'DEFAULT_DEPTH', 'DEFAULT_POLICY', 'DEFAULT_PREDICTOR', 'DIRECT_ALIGNMENT', 'ExpertCache', 'Faults', 'KVSpill', 'NonFiniteError', 'Reader', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'StoppedError', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'linear_neurons', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'policy_names', 'predictor_names', 'quantize', 'read_bandwidth', 'read_rate', 'relu2', 'rms_norm', 'rope', 'rounded_kernel_names', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
 class CoreError(RuntimeError):
     pass
 class CapacityError(CoreError):
@@ -293,10 +293,6 @@ def dequantize(isa: str, format: str, rows: int, cols: int, parts: collections.a
     """
     All rows as float32 [rows, cols].
     """
-def disk_read_rate(path: str, num_bytes: int, chunk_bytes: int = 262144) -> tuple[float, bool]:
-    """
-    (bytes/s, whether the page cache was bypassed).
-    """
 def fma_peak(threads: int, repeats: int = 5) -> float:
     """
     Median rate of float32 multiply-adds in registers, 1/s.
@@ -371,6 +367,10 @@ def read_bandwidth(threads: int, num_bytes: int = 1073741824, repeats: int = 5) 
     """
     Median memory read rate, bytes/s.
     """
+def read_rate(path: str, *, offset: int, num_bytes: int, most_s: float, chunk_bytes: int = 1048576, depth: int = 8) -> tuple[float, bool]:
+    """
+    (bytes/s, whether the page cache was bypassed) of a range, read for most_s seconds at most.
+    """
 def relu2(isa: str, x: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
     ...
 def rms_norm(isa: str, x: numpy.typing.NDArray[numpy.float32], weight: numpy.typing.NDArray[numpy.float32], eps: float, offset: float = 0.0) -> numpy.typing.NDArray[numpy.float32]:
@@ -397,5 +397,8 @@ def uniform(seed: int, index: int, position: int) -> float:
     """
     The sampler's number in [0, 1).
     """
+DEFAULT_CHUNK_BYTES: int = 1048576
+DEFAULT_DEPTH: int = 8
 DEFAULT_POLICY: str = 'lfu'
 DEFAULT_PREDICTOR: str = 'blend'
+DIRECT_ALIGNMENT: int = 4096

@@ -9,7 +9,6 @@
 
 #include "base/bandwidth.h"
 #include "bindings/bindings.h"
-#include "io/file.h"
 #include "kernels/kernel_table.h"
 
 namespace py = pybind11;
@@ -42,12 +41,6 @@ double multiply_add_peak(int threads, int repeats) {
   return fma_peak(kernel_table(best_isa_level())->multiply_add, threads, repeats);
 }
 
-std::tuple<double, bool> disk_rate(const std::string& path, std::int64_t num_bytes, std::int64_t chunk_bytes) {
-  bool was_direct = false;
-  const double rate = disk_read_rate(path, num_bytes, chunk_bytes, was_direct);
-  return {rate, was_direct};
-}
-
 }  // namespace
 
 void init_cpu(py::module_& m) {
@@ -59,8 +52,6 @@ void init_cpu(py::module_& m) {
         py::arg("repeats") = 5, py::call_guard<py::gil_scoped_release>(), "Median memory read rate, bytes/s.");
   m.def("fma_peak", &multiply_add_peak, py::arg("threads"), py::arg("repeats") = 5,
         py::call_guard<py::gil_scoped_release>(), "Median rate of float32 multiply-adds in registers, 1/s.");
-  m.def("disk_read_rate", &disk_rate, py::arg("path"), py::arg("num_bytes"), py::arg("chunk_bytes") = 1 << 18,
-        py::call_guard<py::gil_scoped_release>(), "(bytes/s, whether the page cache was bypassed).");
 }
 
 }  // namespace edgert

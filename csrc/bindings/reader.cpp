@@ -15,6 +15,7 @@
 #include "bindings/bindings.h"
 #include "io/faulty_backend.h"
 #include "io/read_backend.h"
+#include "io/read_rate.h"
 
 namespace py = pybind11;
 
@@ -103,11 +104,24 @@ class BufferedReader {
   std::optional<Reader> reader_;  // ends before what it uses
 };
 
+std::tuple<double, bool> read_rate(const std::string& path, std::int64_t offset, std::int64_t num_bytes, double most_s,
+                                   std::int64_t chunk_bytes, std::int32_t depth) {
+  const ReaderOptions options{.depth = depth, .chunk_bytes = chunk_bytes};
+  const auto [rate, is_direct] = measure_read_rate(File(path), offset, num_bytes, most_s, options);
+  return {rate, is_direct};
+}
+
 }  // namespace
 
 void init_reader(py::module_& m) {
   const ReaderOptions defaults;
   const py::call_guard<py::gil_scoped_release> release;
+  m.attr("DIRECT_ALIGNMENT") = kDirectAlignment;
+  m.attr("DEFAULT_CHUNK_BYTES") = defaults.chunk_bytes;
+  m.attr("DEFAULT_DEPTH") = defaults.depth;
+  m.def("read_rate", &read_rate, py::arg("path"), py::kw_only(), py::arg("offset"), py::arg("num_bytes"),
+        py::arg("most_s"), py::arg("chunk_bytes") = defaults.chunk_bytes, py::arg("depth") = defaults.depth, release,
+        "(bytes/s, whether the page cache was bypassed) of a range, read for most_s seconds at most.");
   py::class_<Faults>(m, "Faults", "How a disk misbehaves, for tests.")
       .def(py::init<std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, bool>(), py::kw_only(),
            py::arg("num_short") = 0, py::arg("short_bytes") = 0, py::arg("fail_at") = -1, py::arg("stall_at") = -1,

@@ -149,6 +149,7 @@ py::dict stream_counters(const WeightStore& store) {
 }
 
 void init_weights(py::module_& m) {
+  const ReaderOptions defaults;
   py::class_<WeightStore, std::shared_ptr<WeightStore>>(m, "WeightStore", "Where the weights of a model are.")
       .def(py::init<>())
       .def("add_file", &WeightStore::add_file, py::arg("path"), "Opens a file; returns its index.")
@@ -165,8 +166,8 @@ void init_weights(py::module_& m) {
           py::arg("experts") = std::vector<std::vector<std::string>>{}, py::arg("top_k") = 0,
           py::arg("expert_bytes") = 0, py::arg("miss_bits") = 0, py::arg("neurons") = std::vector<std::string>{},
           py::arg("neuron_bytes") = 0, py::arg("policy") = kDefaultPolicy, py::arg("predictor") = kDefaultPredictor,
-          py::arg("depth") = 8, py::arg("chunk_bytes") = 1 << 20, py::arg("limit_bytes_per_s") = 0,
-          py::arg("method") = "auto", py::arg("faults") = py::none(),
+          py::arg("depth") = defaults.depth, py::arg("chunk_bytes") = defaults.chunk_bytes,
+          py::arg("limit_bytes_per_s") = 0, py::arg("method") = "auto", py::arg("faults") = py::none(),
           "What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index "
           "into cuts, "
           "piece), the first is kept first. lookups: names of which rows are read when they are asked for. "
@@ -176,7 +177,7 @@ void init_weights(py::module_& m) {
           "neuron by neuron, in the order of use; they share neuron_bytes. faults: of the disk, for "
           "tests.")
       .def("start_loading", &start_loading, py::arg("threads"), py::arg("is_budgeted") = false, py::kw_only(),
-           py::arg("depth") = 8, py::arg("chunk_bytes") = 1 << 20, py::arg("method") = "auto",
+           py::arg("depth") = defaults.depth, py::arg("chunk_bytes") = defaults.chunk_bytes, py::arg("method") = "auto",
            py::arg("faults") = py::none(), py::call_guard<py::gil_scoped_release>(),
            "Begins to read every weight that is not streamed, on threads of its own. is_budgeted: past the page cache, "
            "as the options say.")

@@ -7,12 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
-#include <cstdio>
 #include <stdexcept>
 #include <system_error>
-
-#include "base/memory.h"
 
 namespace edgert {
 namespace {
@@ -134,36 +130,6 @@ void File::drop_cached(std::int64_t offset, std::int64_t length) const {
 #else
   static_cast<void>(offset), static_cast<void>(length);
 #endif
-}
-
-double disk_read_rate(const std::string& path, std::int64_t num_bytes, std::int64_t chunk_bytes, bool& was_direct) {
-  was_direct = false;
-  int descriptor = -1;
-#ifdef O_DIRECT
-  descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
-  was_direct = descriptor >= 0;
-#endif
-  if (descriptor < 0) descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) throw_errno(path);
-#ifdef F_NOCACHE
-  was_direct = fcntl(descriptor, F_NOCACHE, 1) == 0;
-#endif
-  Memory buffer(static_cast<std::size_t>(chunk_bytes));
-  std::int64_t done = 0;
-  const auto start = std::chrono::steady_clock::now();
-  while (done + chunk_bytes <= num_bytes) {
-    const ssize_t got = pread(descriptor, buffer.data(), static_cast<std::size_t>(chunk_bytes), done);
-    if (got < 0) {
-      const int error = errno;
-      ::close(descriptor);
-      throw std::system_error(error, std::generic_category(), path);
-    }
-    if (got < chunk_bytes) break;
-    done += got;
-  }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  ::close(descriptor);
-  return seconds > 0 ? static_cast<double>(done) / seconds : 0.0;
 }
 
 }  // namespace edgert

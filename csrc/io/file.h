@@ -41,8 +41,4 @@ class File {
   std::int64_t num_bytes_ = 0;
 };
 
-// Reads up to num_bytes of a file in chunk_bytes pieces past the page cache where the system can
-// (O_DIRECT on Linux, F_NOCACHE on macOS); returns bytes per second. Throws std::system_error.
-double disk_read_rate(const std::string& path, std::int64_t num_bytes, std::int64_t chunk_bytes, bool& was_direct);
-
 }  // namespace edgert

@@ -14,6 +14,8 @@ namespace {
 constexpr std::int64_t kBufferedBytes = std::int64_t{4} << 20;
 // So far ahead of its threads a load asks the system for a file: what a fast disk gives in some milliseconds.
 constexpr std::int64_t kAheadBytes = std::int64_t{32} << 20;
+// The ring of direct reads, with one task more, is less than a budget's reserve (RESERVE_BYTES of memory_plan.py).
+constexpr std::int64_t kMaxRingBytes = std::int64_t{20} << 20;
 // A tag's bits that tell the segments of a task apart.
 constexpr int kSegments = 4;
 
@@ -34,7 +36,7 @@ Loading::Loading(std::span<const File> files, std::vector<LoadItem> items, std::
   if (direct) {
     // What can be under way, what each thread works on, and what the ring cannot give out.
     const std::int64_t read = window_bytes(direct->chunk_bytes);
-    const std::int64_t ring_bytes = (direct->depth + num_threads) * read + largest_bytes;
+    const std::int64_t ring_bytes = std::min((direct->depth + num_threads) * read, kMaxRingBytes) + largest_bytes;
     memory_ = Memory(static_cast<std::size_t>(ring_bytes));
     ring_.reset(0, ring_bytes);
     buffers_.resize(tasks_.size());

@@ -43,10 +43,12 @@ def doctor(
     if kernels:
         return show_kernels(as_json=as_json)
     from edgert.device.profile import measure_device
+    from edgert.device.read_size import disks_file, keep_choice
 
     doing = ["looking at the machine"]
     with StatusLine(lambda: doing[-1]):
         profile = measure_device(disk, progress=doing.append)
+    keep_choice(disks_file(), profile.disk)
     if as_json:
         print(json.dumps(asdict(profile)))
     else:
@@ -91,6 +93,8 @@ def kernel_table(choices: list[KernelChoice]) -> list[str]:
 
 def report(profile: DeviceProfile) -> list[str]:
     """The profile as lines of text."""
+    from edgert.offload.sizes import format_bytes
+
     usable = [level.name for level in profile.isa_levels if level.is_built and level.is_supported]
     left_out = [level.name for level in profile.isa_levels if not level.is_built and level.is_supported]
     formats: dict[str, list[str]] = {}
@@ -117,7 +121,8 @@ def report(profile: DeviceProfile) -> list[str]:
         ),
         (
             "disk",
-            f"{disk.gb_per_s:.2f} GB/s at {disk.path}"
+            f"{disk.gb_per_s:.2f} GB/s at {disk.path}, "
+            f"in requests of {format_bytes(disk.chunk_bytes)}, {disk.depth} at a time"
             + ("" if disk.is_direct else " (through the page cache: this may be memory's rate)"),
         ),
         ("versions", ", ".join(f"{name} {number}" for name, number in profile.versions.items())),

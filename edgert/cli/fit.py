@@ -35,7 +35,8 @@ def fit(
       edgert fit model.gguf --ram 3GiB --context 4096
       edgert fit model.gguf --json
 
-    Only headers are read, and 128 MiB to measure the disk. What the program itself takes is assumed, not measured.
+    Only headers are read, and for a second the largest file, to measure the disk. What the program itself takes is
+    assumed, not measured.
     """
     opened = options.model_path(options.one_model(call, path, model))
     from edgert.cli.fit_plan import fit_plan
@@ -68,7 +69,7 @@ def report(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """Labels, and the lines that belong to each."""
     from edgert.offload.sizes import format_bytes
 
-    budget, plan, disk = values["budget"], values["plan"], values["disk"]
+    budget, plan = values["budget"], values["plan"]
     rows = [
         ("model", [values["path"]]),
         ("memory", [f"{format_bytes(values['ram_bytes'])} for everything", _limits(values)]),
@@ -78,7 +79,7 @@ def report(values: dict[str, Any]) -> list[tuple[str, list[str]]]:
         ("keys and values", _keys_and_values(values)),
         ("weights", _weights(plan, values["token_bytes"])),
         ("buffers", _buffers(plan)),
-        ("disk", [f"{disk['gb_per_s']:.2f} GB/s{'' if disk['is_direct'] else ', perhaps from the page cache'}"]),
+        ("disk", [_disk(values["disk"])]),
         ("memory's rate", [f"{values['bandwidth_gb_per_s']:.1f} GB/s, threads: {values['threads']}"]),
         ("prediction", _prediction(values["prediction"])),
         ("other budgets", [_budget(row) for row in values["budgets"]]),
@@ -107,6 +108,13 @@ def _limits(values: dict[str, Any]) -> str:
         f"at least --ram {as_option(values['minimum_bytes'])}; from --ram {as_option(values['fits_from_bytes'])} on "
         "nothing is read while it runs"
     )
+
+
+def _disk(disk: dict[str, Any]) -> str:
+    from edgert.offload.sizes import format_bytes
+
+    rate = f"{disk['gb_per_s']:.2f} GB/s in requests of {format_bytes(disk['chunk_bytes'])}, {disk['depth']} at a time"
+    return rate + ("" if disk["is_direct"] else ", perhaps from the page cache")
 
 
 def _weights(plan: dict[str, Any], token_bytes: int) -> list[str]:

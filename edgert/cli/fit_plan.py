@@ -10,6 +10,7 @@ from typing import Any
 from edgert.device.bandwidth import measure_bandwidth
 from edgert.device.disk import measure_disk
 from edgert.device.memory import available_bytes
+from edgert.device.read_size import disks_file, keep_choice
 from edgert.device.threads import default_threads
 from edgert.engine.cost import token_bytes
 from edgert.engine.memory_plan import MemoryPlanner
@@ -39,7 +40,8 @@ KEYS = {
     "plan": "fits, resident_bytes, scratch_bytes, num_pieces, pool_bytes, ring_bytes, prefill_ring_bytes, "
     "expert_cache_bytes, neuron_cache_bytes, locked_bytes (of pieces that are kept), streamed_bytes_per_token",
     "token_bytes": "bytes of weights that decoding one token uses",
-    "disk": "path, gb_per_s and is_direct, measured on the model's file",
+    "disk": "path, gb_per_s and is_direct, measured on the model's largest file; chunk_bytes and depth of the requests "
+    "that are chosen, is_chosen (false: the file is too small to choose, these are the default)",
     "threads": "threads that the memory's rate was measured with",
     "bandwidth_gb_per_s": "the memory's rate",
     "prediction": "tokens_per_s, disk_s and compute_s of a token, limit (disk or memory), stall_share",
@@ -75,7 +77,8 @@ def fit_plan(path: Path, options: LoadOptions, progress: Callable[[str], None]) 
     # Before anything is measured: it may not fit.
     plan = planner.plan(ram_bytes)
     progress("measuring the disk")
-    disk = measure_disk(max(model.checkpoint.real_files, key=lambda file: file.stat().st_size))
+    disk = measure_disk(model.largest_file)
+    keep_choice(disks_file(), disk)
     progress("measuring the memory")
     bandwidth = measure_bandwidth(threads)
     outlook = Outlook(

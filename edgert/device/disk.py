@@ -1,32 +1,59 @@
-"""How fast the disk gives large blocks, past the page cache."""
+"""How fast the disk gives its bytes past the page cache, and which requests it gives them to fastest."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgert import _core
+from edgert.device.read_size import DEFAULT_READ_SIZE, READ_SIZES, ReadSize
 from edgert.errors import DeviceError
 
-# 256 KiB requests one after another: the fastest way that was measured (fewer, larger ones are slower).
-BLOCK_BYTES = 256 * 1024
-SECTOR_BYTES = 4096
-SAMPLE_BYTES = 128 * 1024 * 1024
+SECTOR_BYTES = _core.DIRECT_ALIGNMENT
+# Each point of the curve reads other bytes, and at least as many as its requests that are under way hold.
+SAMPLE_BYTES = 128 << 20
+# Of one point; the requests that are under way by then are waited for.
+POINT_S = 0.12
+# Of the best rate: what fewer bytes under way may cost. A demand read waits for those that were begun before it.
+TOLERANCE = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskPoint:
+    """A point of the curve. gb_per_s: in 10**9 bytes."""
+
+    read_size: ReadSize
+    gb_per_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskRate:
-    """gb_per_s in 10**9 bytes; is_direct: past the page cache (else refused by the system: it may be memory's rate)."""
+    """gb_per_s: the best of the curve, in 10**9 bytes; chunk_bytes, depth: the requests that are chosen for it.
+
+    is_direct: past the page cache (else refused by the system: it may be memory's rate). is_chosen: the curve was
+    measured; False: the file is too small for it, and the requests are the default ones.
+    """
 
     path: str
     gb_per_s: float
     is_direct: bool
+    chunk_bytes: int
+    depth: int
+    is_chosen: bool
+
+
+def choose(curve: Sequence[DiskPoint]) -> DiskPoint:
+    """The fewest bytes under way, then the smaller depth, whose rate is within TOLERANCE of the best."""
+    best = max(point.gb_per_s for point in curve)
+    enough = [point for point in curve if point.gb_per_s >= (1 - TOLERANCE) * best]
+    return min(enough, key=lambda point: (point.read_size.chunk_bytes * point.read_size.depth, point.read_size.depth))
 
 
 def measure_disk(path: Path | None = None) -> DiskRate:
-    """Reads up to 128 MiB of `path`, a file or a folder (then of a file made there; None: the temporary folder).
+    """Reads `path`, a file or a folder (then 128 MiB of a file made there; None: the temporary folder), for a second.
 
     Raises DeviceError where that cannot be read or written.
     """
@@ -35,8 +62,8 @@ def measure_disk(path: Path | None = None) -> DiskRate:
         if place.is_file():
             return _measure(place, place)
         with tempfile.NamedTemporaryFile(dir=place, prefix="edgert-disk-") as file:
-            block = os.urandom(BLOCK_BYTES)
-            for _ in range(SAMPLE_BYTES // BLOCK_BYTES):
+            block = os.urandom(1 << 20)
+            for _ in range(SAMPLE_BYTES // len(block)):
                 file.write(block)
             file.flush()
             os.fsync(file.fileno())
@@ -49,13 +76,37 @@ def measure_disk(path: Path | None = None) -> DiskRate:
 
 
 def _measure(file: Path, shown: Path) -> DiskRate:
-    num_bytes = min(file.stat().st_size, SAMPLE_BYTES)
-    # Direct reads are of whole sectors: a file that is smaller than a block gives what it has of them.
-    block_bytes = min(BLOCK_BYTES, num_bytes // SECTOR_BYTES * SECTOR_BYTES)
-    if block_bytes == 0:
+    num_bytes = file.stat().st_size
+    if num_bytes < SECTOR_BYTES:
         raise DeviceError(
             f"disk rate of {shown}: found a file of {num_bytes} bytes, expected at least {SECTOR_BYTES}; "
             "name another one"
         )
-    rate, is_direct = _core.disk_read_rate(str(file), num_bytes, block_bytes)
-    return DiskRate(path=str(shown), gb_per_s=rate / 1e9, is_direct=is_direct)
+    sizes = READ_SIZES if num_bytes >= SAMPLE_BYTES else (DEFAULT_READ_SIZE,)
+    # Twice where there is enough: what others read meanwhile slows one of the two, seldom both.
+    num_rounds = 2 if num_bytes >= 2 * SAMPLE_BYTES else 1
+    reads = sizes * num_rounds
+    # Other bytes for each: what a disk keeps of those that it has read would make the next point faster.
+    share_bytes = num_bytes // len(reads) // SECTOR_BYTES * SECTOR_BYTES
+    rates = dict.fromkeys(sizes, 0.0)
+    is_direct = True
+    for i, size in enumerate(reads):
+        rate, is_direct = _core.read_rate(
+            os.path.realpath(file),
+            offset=i * share_bytes,
+            num_bytes=share_bytes,
+            most_s=POINT_S / num_rounds,
+            chunk_bytes=size.chunk_bytes,
+            depth=size.depth,
+        )
+        rates[size] = max(rates[size], rate)
+    curve = [DiskPoint(read_size=size, gb_per_s=rate / 1e9) for size, rate in rates.items()]
+    chosen = choose(curve).read_size
+    return DiskRate(
+        path=str(shown),
+        gb_per_s=max(point.gb_per_s for point in curve),
+        is_direct=is_direct,
+        chunk_bytes=chosen.chunk_bytes,
+        depth=chosen.depth,
+        is_chosen=len(curve) > 1,
+    )

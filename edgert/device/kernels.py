@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import zlib
@@ -12,13 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from edgert import _core
+from edgert.device.cache import cache_folder, read_json, write_json
 from edgert.errors import DeviceError
 
 VARIABLE = "EDGERT_KERNEL"
 # What a model's first start may spend on measuring; what is left is measured at the next one.
 TIMING_BUDGET_S = 1.0
-# More is no file of ours; the choices of hundreds of models take less.
-_MAX_FILE_BYTES = 16 << 20
 _FILE_VERSION = 1
 _ANY_TOKENS = 2**31 - 1
 
@@ -76,23 +74,19 @@ def select_kernel(isa: str, environment: Mapping[str, str] | None = None) -> str
 
 def cache_file(environment: Mapping[str, str] | None = None) -> Path | None:
     """Where the choices for this CPU are kept; None without a home folder."""
-    environment = os.environ if environment is None else environment
-    try:
-        folder = Path(environment.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    except RuntimeError:
-        return None
-    if not folder.is_absolute():
+    folder = cache_folder(environment)
+    if folder is None:
         return None
     cpu = re.sub(r"[^a-z0-9]+", "-", _core.cpu_name().lower()).strip("-")
-    return folder / "edgert" / f"kernels-{cpu[:80]}.json"
+    return folder / f"kernels-{cpu[:80]}.json"
 
 
 def read_choices(path: Path | None) -> list[KernelChoice]:
     """The choices in a file; none where it is missing, broken, or of other kernels than these."""
     # Whatever the file holds: a choice changes no result, and what is not known is measured again.
     with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-        if path is not None and path.stat().st_size <= _MAX_FILE_BYTES:
-            found = json.loads(path.read_bytes())
+        if path is not None:
+            found = read_json(path)
             if found["edgert_kernels"] == _FILE_VERSION and found["build"] == _build():
                 choices = [KernelChoice(**choice) for choice in found["choices"]]
                 return [choice for choice in choices if _is_sound(choice)]
@@ -104,23 +98,15 @@ def add_choices(path: Path | None, new: Iterable[KernelChoice]) -> None:
     if path is None:
         return
     choices = {choice.key: choice for choice in [*read_choices(path), *new]}
-    text = json.dumps(
+    write_json(
+        path,
         {
             "edgert_kernels": _FILE_VERSION,
             "cpu": _core.cpu_name(),
             "build": _build(),
             "choices": [asdict(choice) for _, choice in sorted(choices.items())],
         },
-        indent=1,
     )
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_text(text, encoding="utf-8")
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
 
 
 def token_class(tokens: int) -> str:

@@ -24,6 +24,7 @@ from edgert.device.memory import (
     resident_bytes,
     total_bytes,
 )
+from edgert.device.read_size import ReadSize, disks_file, read_size_for
 from edgert.device.threads import default_threads
 from edgert.engine.engine import Engine
 from edgert.engine.kv_plan import KV_FORMATS, KVSpace, kv_space, page_bytes, plan_kv, spill_folder
@@ -182,7 +183,14 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
                 f"--cache: found a budget that {path} does not fit, expected all its weights in memory to keep them as "
                 "they lie there; make the cache without --ram first"
             )
-        start_loading(weights, store, threads=threads, set_stream=_stream(model, memory, options), is_budgeted=True)
+        read_size = read_size_for(disks_file(), weights.largest_file)
+        start_loading(
+            weights,
+            store,
+            threads=threads,
+            set_stream=_stream(model, memory, options, read_size),
+            direct_reads=read_size,
+        )
     finish_loading(weights, store, progress)
     if keeps_weights and cached is None:
         write_cache(model, store)
@@ -278,7 +286,9 @@ def _plan_kv(model: Model, options: LoadOptions) -> tuple[int, KVSpace]:
     return context, kv_space(model.graph, options.kv_format, context, min(kv_ram, plan.budget_bytes))
 
 
-def _stream(model: Model, memory: MemoryPlan, options: LoadOptions) -> Callable[[_core.WeightStore], None] | None:
+def _stream(
+    model: Model, memory: MemoryPlan, options: LoadOptions, read_size: ReadSize
+) -> Callable[[_core.WeightStore], None] | None:
     """Tells the store what the placement says; None where everything fits."""
     placement = memory.placement
     if placement.fits:
@@ -306,6 +316,8 @@ def _stream(model: Model, memory: MemoryPlan, options: LoadOptions) -> Callable[
             miss_bits=options.miss_bits or 0,
             neurons=list(placement.neurons),
             neuron_bytes=placement.neuron_cache_bytes,
+            chunk_bytes=read_size.chunk_bytes,
+            depth=read_size.depth,
             limit_bytes_per_s=options.disk_limit_bytes_per_s(),
         )
 

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgert import models
@@ -23,6 +24,7 @@ from edgert.models.gguf_names import GgufHeader
 
 if TYPE_CHECKING:
     from edgert import _core
+    from edgert.device.read_size import ReadSize
 
 Progress = Callable[[int, int], None]
 
@@ -50,6 +52,11 @@ class Model:
     def num_bytes(self) -> int:
         """Bytes of all weights in the files."""
         return sum(source.num_bytes for source in self.weights.values())
+
+    @property
+    def largest_file(self) -> Path:
+        """The file that tells of the disk on which the model lies."""
+        return max(self.checkpoint.real_files, key=lambda file: file.stat().st_size)
 
 
 def open_model(
@@ -99,12 +106,12 @@ def start_loading(
     *,
     threads: int | None = None,
     set_stream: Callable[[_core.WeightStore], None] | None = None,
-    is_budgeted: bool = False,
+    direct_reads: ReadSize | None = None,
 ) -> None:
     """Adds every weight of the model to the store and begins to read them, in the order of their use.
 
     threads: that read and pack (None: one for each CPU). set_stream: says which of the weights are not read now.
-    is_budgeted: what was read does not stay in the system's page cache.
+    direct_reads: past the system's page cache, in these requests; None: through it, where the model stays.
 
     Raises FileFormatError if the core finds a range that is not in the file, OutOfMemoryError.
     """
@@ -128,7 +135,11 @@ def start_loading(
         name = str(model.checkpoint.path)
         if set_stream is not None:
             set_stream(store)
-        store.start_loading(threads or os.cpu_count() or 1, is_budgeted)
+        num_threads = threads or os.cpu_count() or 1
+        if direct_reads is None:
+            store.start_loading(num_threads)
+        else:
+            store.start_loading(num_threads, True, chunk_bytes=direct_reads.chunk_bytes, depth=direct_reads.depth)
 
 
 def finish_loading(model: Model, store: _core.WeightStore, progress: Progress | None = None) -> None:

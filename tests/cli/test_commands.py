@@ -74,16 +74,25 @@ def test_bench_refuses_thread_counts_that_are_none(text: str) -> None:
         thread_list(text)
 
 
-def test_doctor(edgert_run: Run, tmp_path: Path) -> None:
+def test_doctor(edgert_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, tmp_path = tmp_path / "cache", tmp_path / "folder"
+    tmp_path.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     done = edgert_run("doctor", "--json", "--disk", str(tmp_path))
     assert done.returncode == 0, done.stderr
     profile = json.loads(done.stdout)
+    disk = profile["disk"]
+    assert disk["is_chosen"]
+    if disk["is_direct"]:
+        kept = json.loads((cache / "edgert" / "disks.json").read_text())
+        assert kept["disks"] == {str(tmp_path.stat().st_dev): [disk["chunk_bytes"], disk["depth"]]}
     assert profile["isa"] in [level["name"] for level in profile["isa_levels"]]
     assert profile["bandwidth_gb_per_s"]["1"] > 0
     assert {"p4", "q8_0", "f32"} <= profile["kernels"].keys()
     assert list(tmp_path.iterdir()) == []
     shown = edgert_run("doctor", "--disk", str(tmp_path), isa="scalar")
     assert "scalar; usable:" in shown.stdout
+    assert re.search(r"^disk .* GB/s at .*, in requests of (256 KiB|1 MiB|2 MiB), \d+ at a time", shown.stdout, re.M)
     assert edgert_run("doctor", "--disk", "nowhere").returncode == 1
 
 

@@ -4,6 +4,7 @@ import gc
 import os
 import random
 import struct
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from edgert import _core
+from edgert.engine.memory_plan import RESERVE_BYTES
 
 METHODS = ["uring", "threads", "buffered"]
 SECTOR = 4096
@@ -93,7 +95,7 @@ def check(store: _core.WeightStore, expected: Expected) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize(("depth", "chunk_bytes"), [(1, SECTOR), (3, SECTOR * 5), (8, 1 << 20)])
+@pytest.mark.parametrize(("depth", "chunk_bytes"), [(1, SECTOR), (3, SECTOR * 5), (8, 1 << 20), (8, 2 << 20)])
 def test_the_same_bytes(tmp_path: Path, method: str, threads: int, depth: int, chunk_bytes: int) -> None:
     store, expected = make_weights(tmp_path / "file", draw())
     store.start_loading(threads, True, method=method, depth=depth, chunk_bytes=chunk_bytes)
@@ -211,3 +213,31 @@ def test_memory_beside_the_weights_is_bounded(tmp_path: Path) -> None:
 def peak_bytes() -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what Linux says of a process")
+def test_the_ring_of_the_largest_requests_is_less_than_the_reserve(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(os.urandom(64 << 20))
+    # By itself: the most memory that a process had is not forgotten.
+    script = f"""
+import re
+from edgert import _core
+from edgert.engine.memory_plan import RESERVE_BYTES
+from edgert.device.read_size import READ_SIZES
+
+def peak_bytes():
+    return int(re.search(r"VmHWM:\\s*(\\d+) kB", open("/proc/self/status").read())[1]) << 10
+
+largest = max(READ_SIZES, key=lambda size: (size.chunk_bytes * size.depth, size.chunk_bytes))
+store = _core.WeightStore()
+store.add_file({str(tmp_path / "file")!r})
+store.add("weight", "f32", 4096, 4096, [(0, 0, 64 << 20)])
+before = peak_bytes()
+# Whose ring would be larger than the file.
+store.start_loading(64, True, chunk_bytes=largest.chunk_bytes, depth=largest.depth)
+store.finish_loading()
+print(peak_bytes() - before - store.resident_bytes)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    # Of 64 threads each has touched some of its stack.
+    assert int(done.stdout) < RESERVE_BYTES + (64 << 14)

@@ -16,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgert import _core
+from edgert.device.read_size import DEFAULT_READ_SIZE
 from edgert.engine.kv_plan import page_bytes
 from edgert.engine.offload_items import top_k, weight_items
 from edgert.loader import Model, finish_loading, start_loading
@@ -156,7 +157,13 @@ def open_runtime(
             **stream,
         )
 
-    start_loading(model, store, threads=1, set_stream=None if plan is None else set_stream, is_budgeted=True)
+    start_loading(
+        model,
+        store,
+        threads=1,
+        set_stream=None if plan is None else set_stream,
+        direct_reads=DEFAULT_READ_SIZE,
+    )
     finish_loading(model, store)
     runtime = _core.Runtime(
         model.graph.compile_args(),
