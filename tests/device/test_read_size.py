@@ -22,10 +22,10 @@ from edgert.loader import open_model
 OTHER = ReadSize(chunk_bytes=256 << 10, depth=4)
 
 
-def measured(path: Path, size: ReadSize = OTHER) -> DiskRate:
+def measured(path: Path, size: ReadSize = OTHER, gb_per_s: float = 1.5) -> DiskRate:
     return DiskRate(
         path=str(path),
-        gb_per_s=1.5,
+        gb_per_s=gb_per_s,
         is_direct=True,
         chunk_bytes=size.chunk_bytes,
         depth=size.depth,
@@ -61,6 +61,17 @@ def test_other_disks_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert read_size_for(disks, Path("disk-1")) == DEFAULT_READ_SIZE
 
 
+def test_a_measurement_that_was_disturbed_replaces_nothing(tmp_path: Path) -> None:
+    disks = tmp_path / "disks.json"
+    keep_choice(disks, measured(tmp_path, READ_SIZES[0], 0.4))
+    keep_choice(disks, measured(tmp_path, OTHER, 2.0))
+    assert read_size_for(disks, tmp_path) == OTHER
+    keep_choice(disks, measured(tmp_path, READ_SIZES[0], 1.7))
+    assert read_size_for(disks, tmp_path) == OTHER
+    keep_choice(disks, measured(tmp_path, READ_SIZES[-1], 1.85))
+    assert read_size_for(disks, tmp_path) == READ_SIZES[-1]
+
+
 def test_what_was_not_measured_is_not_kept(tmp_path: Path) -> None:
     disks = tmp_path / "disks.json"
     keep_choice(disks, replace(measured(tmp_path), is_chosen=False))
@@ -82,15 +93,17 @@ def test_what_a_stranger_wrote_is_not_believed(tmp_path: Path) -> None:
         disks.write_text(value if isinstance(value, str) else json.dumps(value))
         return read_size_for(disks, tmp_path)
 
-    assert found({"edgert_disks": 1, "disks": {number: [256 << 10, 4]}}) == OTHER
+    assert found({"edgert_disks": 1, "disks": {number: [256 << 10, 4, 1.5]}}) == OTHER
     for size in (
-        [1 << 30, 1024], [256 << 10, 5], [262145, 4], [0, 0], [-1, 8], [1 << 20, 1 << 70], ["1", "2"],
-        [[1 << 20], 8], [None, None], [1e999, 8], [1 << 20], [1, 2, 3], {}, "ab", 7, None, True,
+        [1 << 30, 1024, 1.5], [256 << 10, 5, 1.5], [262145, 4, 1.5], [0, 0, 1.5], [-1, 8, 1.5], [1 << 20, 1 << 70, 1.5],
+        ["1", "2", "3"], [[1 << 20], 8, 1.5], [None, None, None], [1e999, 8, 1.5], [1 << 20], [256 << 10, 4], [1, 2, 3],
+        [256 << 10, 4, 0], [256 << 10, 4, -1], [256 << 10, 4, 1e999], [256 << 10, 4, "1"], [256 << 10, 4, None],
+        [256 << 10, 4, 1 << 2000], {}, "abc", 7, None, True,
     ):  # fmt: skip
         assert found({"edgert_disks": 1, "disks": {number: size}}) == DEFAULT_READ_SIZE, size
     for value in (
-        "", "{", "[" * 100_000, "null", "[]", "7", {}, {"disks": {number: [256 << 10, 4]}}, {"edgert_disks": 1},
-        {"edgert_disks": 2, "disks": {number: [256 << 10, 4]}}, {"edgert_disks": 1, "disks": [number]},
+        "", "{", "[" * 100_000, "null", "[]", "7", {}, {"disks": {number: [256 << 10, 4, 1.5]}}, {"edgert_disks": 1},
+        {"edgert_disks": 2, "disks": {number: [256 << 10, 4, 1.5]}}, {"edgert_disks": 1, "disks": [number]},
         {"edgert_disks": 1, "disks": None},
     ):  # fmt: skip
         assert found(value) == DEFAULT_READ_SIZE, value
