@@ -20,7 +20,7 @@ import_tree()
 from edgert import _core, load  # noqa: E402
 from edgert.cli.moe import record  # noqa: E402
 from edgert.offload.expert_trace import ExpertTrace  # noqa: E402
-from edgert.offload.simulate import Device, prefetch_bytes, simulate  # noqa: E402
+from edgert.offload.simulate import Device, fills, prefetch_bytes, simulate  # noqa: E402
 
 BUDGETS = (0.25, 0.5)
 # qwen3-30b-a3b cut to 8 layers, as benchmarks/_shapes.py has it, in q4_0: 4.5 bits a weight.
@@ -69,7 +69,8 @@ def main() -> None:
     for share in BUDGETS:
         for name, one in traces.items():
             run = simulate(
-                one, policy=_core.DEFAULT_POLICY, predictor=_core.DEFAULT_PREDICTOR, fills=True, device=device,
+                one, policy=_core.DEFAULT_POLICY, predictor=_core.DEFAULT_PREDICTOR, num_fills=fills(one),
+                device=device,
                 capacity_bytes=int(one.total_bytes * share),
                 options={"over_fetch": 2 * TOP_K, "prefetch_bytes": prefetch_bytes(one, device)},
             )  # fmt: skip

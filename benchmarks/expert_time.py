@@ -23,7 +23,7 @@ from edgert.engine.kv_plan import page_bytes, plan_kv  # noqa: E402
 from edgert.engine.offload_items import top_k  # noqa: E402
 from edgert.loader import Model, finish_loading, open_model, start_loading  # noqa: E402
 from edgert.offload.expert_trace import ExpertTrace, collect, half_precision  # noqa: E402
-from edgert.offload.simulate import Device, simulate  # noqa: E402
+from edgert.offload.simulate import Device, fills, simulate  # noqa: E402
 
 BUDGETS = (0.25, 0.5)
 TIME_BAR = 0.15
@@ -147,7 +147,8 @@ def main() -> None:
             played = [runner.play(window) for window in windows]
             device = Device(disk_bytes_per_s=limit * 1e6, layer_s=layer_s, before_router=before_router, token_s=token_s)
             simulated = simulate(
-                trace, policy=_core.DEFAULT_POLICY, predictor=_core.DEFAULT_PREDICTOR, fills=True, device=device,
+                trace, policy=_core.DEFAULT_POLICY, predictor=_core.DEFAULT_PREDICTOR, num_fills=fills(trace),
+                device=device,
                 capacity_bytes=runner.num_slots() * int(sizes.max()),
                 options={"over_fetch": 2 * trace.top_k, "prefetch_bytes": trace.top_k * int(sizes.max())},
             )  # fmt: skip

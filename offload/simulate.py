@@ -12,6 +12,8 @@ from edgert import _core
 from edgert.errors import UsageError
 from edgert.offload.expert_trace import ExpertTrace
 
+FILL_BYTES = 8 << 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
@@ -68,6 +70,11 @@ def prefetch_bytes(trace: ExpertTrace, device: Device) -> int:
     return max(int(trace.expert_bytes.max()), int(device.disk_bytes_per_s * device.layer_s))
 
 
+def fills(trace: ExpertTrace) -> int:
+    """Experts that the runtime reads at a time into memory that is free (csrc/weights/expert_stream.cpp)."""
+    return max(1, FILL_BYTES // int(trace.expert_bytes.max()))
+
+
 def simulate(
     trace: ExpertTrace,
     *,
@@ -77,11 +84,12 @@ def simulate(
     device: Device,
     profile: ExpertTrace | None = None,
     options: Mapping[str, float] | None = None,
-    fills: bool = False,
+    num_fills: int = 0,
 ) -> SimulatedRun:
     """profile: another text's trace, for hotset and table. options: those of `_core.ExpertCache` by name.
 
-    fills: as the runtime does, an idle disk reads experts into memory that is free.
+    num_fills: so many experts at a time are read by an idle disk into memory that is free, as the runtime does
+    (`fills`).
 
     Raises UsageError for an unknown policy or predictor, one that lacks a profile, or a capacity below the minimum.
     """
@@ -106,7 +114,7 @@ def simulate(
             layer_s=device.layer_s,
             token_s=device.token_s,
             before_router=device.before_router,
-            fills=fills,
+            num_fills=num_fills,
         )
     except _core.CoreError as error:
         raise UsageError(str(error)) from None

@@ -160,7 +160,8 @@ void change_expert(ExpertCache& cache, std::int32_t layer, std::int32_t expert) 
 
 py::dict simulate(ExpertCache& cache, const Array<std::int16_t>& experts, const Array<float>& weights,
                   const std::optional<Array<std::int32_t>>& token_ids, const std::optional<Array<float>>& gate_logits,
-                  double disk_bytes_per_s, double layer_s, double before_router, double token_s, bool fills) {
+                  double disk_bytes_per_s, double layer_s, double before_router, double token_s,
+                  std::size_t num_fills) {
   const RoutingView routing = view(experts, weights);
   const std::int64_t num_logits = std::int64_t{routing.num_tokens} * cache.shape().num_slots();
   if (gate_logits && gate_logits->size() != num_logits)
@@ -171,7 +172,7 @@ py::dict simulate(ExpertCache& cache, const Array<std::int16_t>& experts, const 
                                     .layer_s = layer_s,
                                     .before_router = before_router,
                                     .token_s = token_s,
-                                    .fills = fills});
+                                    .num_fills = num_fills});
   {
     const py::gil_scoped_release release;
     simulator.run(routing, token_ids ? flat(*token_ids) : std::span<const std::int32_t>(),
@@ -225,7 +226,7 @@ void init_experts(py::module_& m) {
       .def("simulate", &simulate, py::arg("experts").noconvert(), py::arg("weights").noconvert(),
            py::arg("token_ids").noconvert() = py::none(), py::arg("gate_logits").noconvert() = py::none(),
            py::kw_only(), py::arg("disk_bytes_per_s"), py::arg("layer_s"), py::arg("before_router") = 0.5,
-           py::arg("token_s") = 0.0, py::arg("fills") = false,
+           py::arg("token_s") = 0.0, py::arg("num_fills") = 0,
            "Runs a recorded routing through this cache with an imagined clock and disk; returns the time line.")
       .def_property_readonly("used_bytes", &ExpertCache::used_bytes)
       .def_property_readonly("counters", &counters, "A dict of counts for each layer.");

@@ -166,12 +166,14 @@ CacheDecision ExpertCache::prefetch(std::int32_t layer, const PredictionHints& h
   for (const Guess& guess : guesses)
     at(layer, guess.expert).is_predicted = probability(layer, guess.bin) >= options_.min_probability;
   for (const Guess& guess : guesses) {
-    const Expert& e = at(layer, guess.expert);
+    Expert& e = at(layer, guess.expert);
     if (!e.is_predicted || e.state != ExpertState::on_disk) continue;
     const std::int64_t num_bytes = options_.expert_bytes[slot(layer, guess.expert)];
     if (prefetch_in_flight_bytes_ + num_bytes > options_.prefetch_bytes) break;
     if (!make_room(num_bytes, options_.victim_share * probability(layer, guess.bin))) break;
     begin_prefetch(layer, guess.expert);
+    e.is_unused = true;
+    prefetch_in_flight_bytes_ += num_bytes;
   }
   return decision();
 }
@@ -194,12 +196,9 @@ CacheDecision ExpertCache::fill(std::int32_t layer) {
 }
 
 void ExpertCache::begin_prefetch(std::int32_t layer, std::int32_t expert) {
-  const std::int64_t num_bytes = options_.expert_bytes[slot(layer, expert)];
   begin_load(layer, expert);
-  at(layer, expert).is_unused = true;
-  prefetch_in_flight_bytes_ += num_bytes;
   ++counters_[index(layer)].prefetch_loads;
-  counters_[index(layer)].prefetch_bytes += num_bytes;
+  counters_[index(layer)].prefetch_bytes += options_.expert_bytes[slot(layer, expert)];
 }
 
 // The open prediction of a layer: the likeliest experts, those that are not impossible, in descending order.

@@ -63,7 +63,16 @@ void ExpertSimulator::run_layer(const RoutingView& routing, std::int32_t token, 
   result_.compute_s += options_.layer_s;
   cache_.release(layer);
   advance();
-  if (options_.fills && !is_reading_) order(cache_.fill(layer));
+  fill(layer);
+}
+
+void ExpertSimulator::fill(std::int32_t layer) {
+  while (fills_.size() + (is_filling_ ? 1 : 0) < options_.num_fills) {
+    const CacheDecision decision = cache_.fill(layer);
+    if (decision.load.empty()) return;
+    fills_.push_back(decision.load[0]);
+    start_read(now_s_);
+  }
 }
 
 // gate_logits: empty where the layer before has not routed yet.
@@ -93,9 +102,11 @@ bool ExpertSimulator::drop(ExpertRef expert) {
 }
 
 void ExpertSimulator::start_read(double now_s) {
-  if (is_reading_ || queue_.empty()) return;
-  reading_ = queue_.front();
-  queue_.pop_front();
+  if (is_reading_ || (queue_.empty() && fills_.empty())) return;
+  is_filling_ = queue_.empty();
+  std::deque<ExpertRef>& queue = is_filling_ ? fills_ : queue_;
+  reading_ = queue.front();
+  queue.pop_front();
   is_reading_ = true;
   const double read_s =
       static_cast<double>(cache_.expert_bytes(reading_.layer, reading_.expert)) / options_.disk_bytes_per_s;
@@ -104,7 +115,7 @@ void ExpertSimulator::start_read(double now_s) {
 }
 
 void ExpertSimulator::finish_read() {
-  is_reading_ = false;
+  is_reading_ = is_filling_ = false;
   cache_.arrived(reading_.layer, reading_.expert);
   start_read(read_end_s_);
 }

@@ -14,7 +14,7 @@ struct SimulatorOptions {
   double layer_s = 0;          // compute of a layer, with all experts in memory
   double before_router = 0.5;  // share of it that comes before the router
   double token_s = 0;          // compute of a token outside of these layers
-  bool fills = false;          // an idle disk reads into memory that is free
+  std::size_t num_fills = 0;   // experts that an idle disk reads into memory that is free, at a time
 };
 
 struct SimulatorResult {
@@ -25,7 +25,7 @@ struct SimulatorResult {
 
 // The disk serves one expert at a time, in the order of asking; a read that has begun is finished. What the router
 // wants goes before what is predicted by itself: when a layer routes, its wrong predictions leave the queue, and those
-// of the next layer come after. A layer computes when all of its experts are there.
+// of the next layer come after, and what fills free memory last. A layer computes when all of its experts are there.
 class ExpertSimulator {
  public:
   // Throws std::invalid_argument for a rate or a time that is none.
@@ -40,6 +40,7 @@ class ExpertSimulator {
   void run_layer(const RoutingView& routing, std::int32_t token, std::int32_t layer,
                  std::span<const float> gate_logits);
   void order(const CacheDecision& decision);
+  void fill(std::int32_t layer);
   void prefetch(const RoutingView& routing, std::int32_t token, std::int32_t layer, std::span<const float> gate_logits);
   bool drop(ExpertRef expert);
   void start_read(double now_s);
@@ -51,8 +52,8 @@ class ExpertSimulator {
   const SimulatorOptions options_;
   SimulatorResult result_;
   double now_s_ = 0;
-  std::deque<ExpertRef> queue_;  // reads that have not begun
-  bool is_reading_ = false;
+  std::deque<ExpertRef> queue_, fills_;  // reads that have not begun: those come first, and what fills free memory
+  bool is_reading_ = false, is_filling_ = false;
   ExpertRef reading_;
   double read_end_s_ = 0;
   std::vector<std::int32_t> experts_, next_experts_;  // of the layer at hand, of the one after it

@@ -16,6 +16,8 @@ constexpr std::size_t kGroup = 8;
 constexpr std::int64_t kPrefetchBytes = std::int64_t{2} << 20;
 // Of the memory, for rows that wait to be packed.
 constexpr std::int64_t kRawShare = 8;
+// Of experts that are read at a time into memory that is free: as much as keeps a disk busy.
+constexpr std::int64_t kFillBytes = std::int64_t{8} << 20;
 // Of experts that are read to their end at a time: little, as what the router asks for next waits for it.
 constexpr std::int64_t kRestBytes = std::int64_t{1} << 20;
 
@@ -71,6 +73,8 @@ ExpertStream::ExpertStream(const std::vector<const WeightRequest*>& requests,
   if (plan.miss_bits > 0)
     max_rests_ =
         static_cast<std::size_t>(std::min(std::max<std::int64_t>(1, kRestBytes / slot_bytes_), (num_spare + 1) / 2));
+  // Not where experts are packed: nobody packs what was not asked for, and it would hold its raw slot.
+  if (num_raw_slots_ == 0) max_fills_ = static_cast<std::size_t>(std::max<std::int64_t>(1, kFillBytes / slot_bytes_));
   ExpertCacheOptions options;
   options.shape = {static_cast<std::int32_t>(plan.layers.size()), static_cast<std::int32_t>(num_experts)};
   options.top_k = plan.top_k;
@@ -164,9 +168,7 @@ bool ExpertStream::next_group(std::vector<std::int32_t>& experts) {
     admit();
   }
   if (group_.empty()) start_rests();
-  // Not where experts are packed: nobody packs what was not asked for, and it would hold its raw slot.
-  if (group_.empty() && !pass_.is_stopped() && num_reading_ == 0 && num_raw_slots_ == 0)
-    apply(cache_->fill(layer_), ReadPriority::predicted);
+  if (group_.empty() && num_rests_ == 0) start_fills();
   experts = group_;
   return !group_.empty() && !pass_.is_stopped();
 }
@@ -330,6 +332,17 @@ void ExpertStream::start_rests() {
   }
 }
 
+// The same for memory that is still free.
+void ExpertStream::start_fills() {
+  while (num_fills_ < max_fills_ && !pass_.is_stopped()) {
+    const CacheDecision decision = cache_->fill(layer_);
+    if (decision.load.empty()) return;
+    states_[index(decision.load[0])]->is_fill = true;
+    ++num_fills_;
+    apply(decision, ReadPriority::predicted);
+  }
+}
+
 // A prediction that came true while it was on its way.
 void ExpertStream::prefer(std::size_t piece) {
   State& s = *states_[piece];
@@ -366,6 +379,7 @@ void ExpertStream::read_ended(ReadTag number, ReadOutcome outcome) {
 void ExpertStream::drain() {
   for (const auto& [piece, outcome, is_rest] : ended_) {
     const ExpertRef expert = ref(piece);
+    if (std::exchange(states_[piece]->is_fill, false)) --num_fills_;
     if (is_rest || outcome == ReadOutcome::complete) {
       cache_->arrived(expert.layer, expert.expert);
       if (!pieces_[piece].is_in_two()) continue;

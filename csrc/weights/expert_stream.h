@@ -74,6 +74,7 @@ class ExpertStream {
     std::int32_t slot = -1, raw_slot = -1;
     bool is_waiting = false;  // for a raw slot
     bool is_wanted = false;   // by the router: a read that is cancelled begins again
+    bool is_fill = false;     // nobody has asked for it
     // Of a piece that is read in two: what is left follows the leading parts at once, as nobody has asked for it yet;
     // it is being read, or that has ended and the cache does not know.
     bool reads_on = false, is_reading_rest = false;
@@ -107,6 +108,7 @@ class ExpertStream {
   void give_up_left();
   void begin_rest(std::size_t piece);
   void start_rests();
+  void start_fills();
 
   const std::vector<const WeightView*> views_;
   Pass& pass_;
@@ -125,7 +127,8 @@ class ExpertStream {
   // end, and may be, at a time.
   std::deque<std::size_t> coarse_;
   std::size_t num_rests_ = 0, max_rests_ = 0;
-  std::vector<std::int64_t> num_coarse_;  // by layer: experts that were computed so
+  std::size_t num_fills_ = 0, max_fills_ = 0;  // experts on their way into free memory
+  std::vector<std::int64_t> num_coarse_;       // by layer: experts that were computed so
   // The routing that is being worked through.
   std::int32_t layer_ = 0;
   ExpertOrder order_ = ExpertOrder::resident_first;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -163,12 +164,13 @@ def test_a_step_that_is_stopped_leaves_nothing_wrong(models) -> None:
             num_stopped += 1
         timer.join()
     assert num_stopped > 0
-    for _ in range(400):
+    deadline = time.monotonic() + 30
+    while True:
         before = totals(store)
         logits = alone(runtime, tokens)
         if totals(store)[1] == before[1]:
             break
-    assert totals(store)[1] == before[1]
+        assert time.monotonic() < deadline, "some expert never has all of its bits"
     assert (logits == expected).all()
 
 
