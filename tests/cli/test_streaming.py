@@ -144,7 +144,7 @@ def test_the_line() -> None:
         num_bytes=4_210_000_000, num_reads=4312, bytes_per_s=1.9e9, hits=312, late=41, wasted_bytes=5_000_000,
         stall_s=5.0, decode_stall_s=4.0,
         stall_s_by_layer={"0": 0.001, "3": 2.0, "17": 1.5, "20": 0.5, "21": 0.4, "output": 0.599, "embedding": 0.0},
-        experts=ExpertStats(routed=50, hits=39, late=5, misses=6, prefetched=20, wasted=3, hit_rate=0.78),
+        experts=ExpertStats(routed=50, hits=39, late=5, misses=6, prefetched=20, wasted=3, coarse=0, hit_rate=0.78),
         neurons=NeuronStats(
             active=4000, hits=1000, missed_bytes=3_000_000, requested_bytes=3_000_000, sector_bytes=5_100_000,
             hit_rate=0.25,

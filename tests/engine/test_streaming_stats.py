@@ -28,7 +28,7 @@ def open_streamed(monkeypatch: pytest.MonkeyPatch) -> Open:
 
 
 def counters(scale: int, **changes: Any) -> dict[str, Any]:
-    expert = {"routed": 8, "hits": 5, "late": 2, "misses": 1, "prefetched": 4, "wasted": 3}
+    expert = {"routed": 8, "hits": 5, "late": 2, "misses": 1, "prefetched": 4, "wasted": 3, "coarse": 1}
     neuron = {"active": 20, "hits": 15, "missed_bytes": 500, "requested_bytes": 500, "sector_bytes": 8192}
     return {
         "num_reads": 10 * scale,
@@ -68,7 +68,7 @@ def test_differences_by_layer() -> None:
     assert stats.stall_s == pytest.approx(4.5)
     assert stats.decode_stall_s == pytest.approx(3.0)
     assert stats.experts == ExpertStats(
-        routed=72, hits=45, late=18, misses=9, prefetched=36, wasted=27, hit_rate=45 / 72
+        routed=72, hits=45, late=18, misses=9, prefetched=36, wasted=27, coarse=9, hit_rate=45 / 72
     )
     assert stats.neurons == NeuronStats(
         active=180, hits=135, missed_bytes=4500, requested_bytes=4500, sector_bytes=9 * 8192, hit_rate=0.75
