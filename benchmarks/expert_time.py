@@ -146,10 +146,11 @@ def main() -> None:
             runner = Runner(model, round(share * sizes.sum()), arguments.window, arguments.threads, limit * 10**6)
             played = [runner.play(window) for window in windows]
             device = Device(disk_bytes_per_s=limit * 1e6, layer_s=layer_s, before_router=before_router, token_s=token_s)
+            capacity_bytes = runner.num_slots() * int(sizes.max())
             simulated = simulate(
-                trace, policy=_core.DEFAULT_POLICY, predictor=_core.DEFAULT_PREDICTOR, num_fills=fills(trace),
+                trace, policy=_core.DEFAULT_POLICY, predictor=_core.DEFAULT_PREDICTOR, num_fills=fills(trace, capacity_bytes),
                 device=device,
-                capacity_bytes=runner.num_slots() * int(sizes.max()),
+                capacity_bytes=capacity_bytes,
                 options={"over_fetch": 2 * trace.top_k, "prefetch_bytes": trace.top_k * int(sizes.max())},
             )  # fmt: skip
             engine_s = sum(seconds for seconds, _ in played)

@@ -70,9 +70,10 @@ def prefetch_bytes(trace: ExpertTrace, device: Device) -> int:
     return max(int(trace.expert_bytes.max()), int(device.disk_bytes_per_s * device.layer_s))
 
 
-def fills(trace: ExpertTrace) -> int:
+def fills(trace: ExpertTrace, capacity_bytes: int) -> int:
     """Experts that the runtime reads at a time into memory that is free (csrc/weights/expert_stream.cpp)."""
-    return max(1, FILL_BYTES // int(trace.expert_bytes.max()))
+    expert_bytes = int(trace.expert_bytes.max())
+    return max(1, min(FILL_BYTES // expert_bytes, (capacity_bytes // expert_bytes + 7) // 8))
 
 
 def simulate(

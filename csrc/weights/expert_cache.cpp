@@ -181,7 +181,7 @@ CacheDecision ExpertCache::prefetch(std::int32_t layer, const PredictionHints& h
 CacheDecision ExpertCache::fill(std::int32_t layer) {
   clear_lists();
   const ExpertShape& shape = options_.shape;
-  const std::int32_t num_asked = options_.prefetch_bytes > 0 ? shape.num_layers : 0;
+  const std::int32_t num_asked = options_.prefetch_bytes > 0 && !has_been_full_ ? shape.num_layers : 0;
   for (std::int32_t i = 0; i < num_asked && load_.empty(); ++i) {
     const std::int32_t here = (layer + i) % shape.num_layers;
     std::size_t best = kNobody;
@@ -241,6 +241,7 @@ bool ExpertCache::make_room(std::int64_t num_bytes, float need_below) {
       used_bytes_ = used_before;
       return false;
     }
+    has_been_full_ = true;
     const ExpertRef gone = ref(victim);
     at(gone.layer, gone.expert).state = ExpertState::on_disk;
     used_bytes_ -= options_.expert_bytes[victim];

@@ -164,6 +164,7 @@ class ExpertCache {
   std::vector<Found> found_;
   std::vector<ExpertCounters> counters_;
   std::int64_t used_bytes_ = 0, prefetch_in_flight_bytes_ = 0;
+  bool has_been_full_ = false;
 };
 
 }  // namespace edgert

@@ -74,7 +74,8 @@ ExpertStream::ExpertStream(const std::vector<const WeightRequest*>& requests,
     max_rests_ =
         static_cast<std::size_t>(std::min(std::max<std::int64_t>(1, kRestBytes / slot_bytes_), (num_spare + 1) / 2));
   // Not where experts are packed: nobody packs what was not asked for, and it would hold its raw slot.
-  if (num_raw_slots_ == 0) max_fills_ = static_cast<std::size_t>(std::max<std::int64_t>(1, kFillBytes / slot_bytes_));
+  if (num_raw_slots_ == 0)
+    max_fills_ = static_cast<std::size_t>(std::clamp<std::int64_t>(kFillBytes / slot_bytes_, 1, (num_slots + 7) / 8));
   ExpertCacheOptions options;
   options.shape = {static_cast<std::int32_t>(plan.layers.size()), static_cast<std::int32_t>(num_experts)};
   options.top_k = plan.top_k;

@@ -268,6 +268,18 @@ def test_a_layer_that_is_whole_is_followed_by_the_next() -> None:
     assert [cache.fill(2)["load"] for _ in range(6)] == [[(2, 0)], [(2, 1)], [(0, 0)], [(0, 1)], [(1, 0)], []]
 
 
+def test_memory_that_an_eviction_has_freed_is_not_filled() -> None:
+    cache = cache_of_four()
+    for expert in range(5):
+        cache.route(0, [expert], [1.0])
+        cache.arrived(0, expert)
+        cache.release(0, expert)
+    cache.route(1, [0], [1.0])
+    cache.failed(1, 0)
+    assert cache.used_bytes == 300
+    assert cache.fill(0)["load"] == []
+
+
 def test_without_prediction_nothing_is_filled() -> None:
     assert cache_of_four(prefetch_bytes=0).fill(0)["load"] == []
 
