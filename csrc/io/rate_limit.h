@@ -5,8 +5,8 @@
 
 namespace edgert {
 
-// A bucket of credit that fills at the rate. A chunk may begin when the credit is not negative, and then takes its
-// whole length: nothing waits to begin after a pause, and a waiter who was woken late makes up for it.
+// A bucket of credit that fills at the rate. A chunk begins when there is credit for all of it, so that it arrives when a
+// disk of this rate would have read it, also after a pause; a waiter who was woken late makes up for it.
 class RateLimit {
  public:
   explicit RateLimit(std::int64_t bytes_per_s) : rate_(static_cast<double>(bytes_per_s)) {}
@@ -17,13 +17,14 @@ class RateLimit {
     const auto bytes = static_cast<std::int64_t>(rate_ * 0.01) / alignment * alignment;
     return std::min(most, std::max<std::int64_t>(bytes, 64 << 10));
   }
-  // Seconds until the next chunk may begin.
-  double wait_s(double now_s) {
+  // Seconds until the next chunk, of so many bytes, may begin.
+  double wait_s(double now_s, std::int64_t num_bytes) {
     if (rate_ <= 0) return 0;
-    credit_ = std::min(credit_ + (now_s - last_s_) * rate_, is_resting_ ? 0 : kBurst_s * rate_);
+    const auto needed = static_cast<double>(num_bytes);
+    credit_ = std::min(credit_ + (now_s - last_s_) * rate_, is_resting_ ? 0 : needed + kBurst_s * rate_);
     last_s_ = now_s;
     is_resting_ = false;
-    return credit_ < 0 ? -credit_ / rate_ : 0;
+    return credit_ < needed ? (needed - credit_) / rate_ : 0;
   }
   void take(std::int64_t num_bytes) { credit_ -= static_cast<double>(num_bytes); }
   // Nothing waits to be read: a pause saves up no credit.

@@ -60,6 +60,11 @@ void ReadQueue::cancel(Read& read) {
   end_if_ended(read);
 }
 
+std::int64_t ReadQueue::next_length() const {
+  const Read& read = *waiting_.begin()->second;
+  return read.rests.empty() ? std::min(read.chunk_bytes, read.end - read.next) : read.rests.back().length;
+}
+
 ReadChunk ReadQueue::begin(double now_s) {
   Read& read = *waiting_.begin()->second;
   Piece piece{read.next, std::min(read.chunk_bytes, read.end - read.next), 0};

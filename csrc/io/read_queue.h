@@ -32,7 +32,9 @@ class ReadQueue {
   std::int32_t num_under_way() const { return static_cast<std::int32_t>(slots_.size() - free_slots_.size()); }
   bool is_empty() const { return reads_.empty() && ended_.empty(); }
 
-  // The most urgent chunk, which is under way from now on. REQUIRES: can_begin().
+  // Bytes of the most urgent chunk. REQUIRES: has_waiting().
+  std::int64_t next_length() const;
+  // That chunk, which is under way from now on. REQUIRES: can_begin().
   ReadChunk begin(double now_s);
   // Takes back a chunk's slot and says what the trace tells of it.
   ReadEvent finish(const ReadResult& result, double now_s);

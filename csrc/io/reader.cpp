@@ -169,7 +169,7 @@ double Reader::choose(std::vector<ReadChunk>& chunks) {
   chunks.clear();
   while (queue_->can_begin()) {
     const double now_s = seconds_now();
-    const double wait_s = limit_.wait_s(now_s);
+    const double wait_s = limit_.wait_s(now_s, queue_->next_length());
     if (wait_s > 0) return wait_s;
     if (queue_->num_under_way() == 0) busy_since_s_ = now_s;
     chunks.push_back(queue_->begin(now_s));
