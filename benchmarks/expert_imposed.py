@@ -69,7 +69,8 @@ def main() -> None:
     for share in BUDGETS:
         for name, one in traces.items():
             run = simulate(
-                one, policy=_core.DEFAULT_POLICY, predictor=_core.DEFAULT_PREDICTOR, num_fills=fills(one, int(one.total_bytes * share)),
+                one, policy=_core.DEFAULT_POLICY, predictor=_core.DEFAULT_PREDICTOR,
+                num_fills=fills(one, int(one.total_bytes * share)),
                 device=device,
                 capacity_bytes=int(one.total_bytes * share),
                 options={"over_fetch": 2 * TOP_K, "prefetch_bytes": prefetch_bytes(one, device)},

@@ -259,7 +259,7 @@ class ExpertCache:
         """
         What the router chose: evict, cancel, load, num_deferred, and found (hit, late or miss) for each.
         """
-    def simulate(self, experts: numpy.typing.NDArray[numpy.int16], weights: numpy.typing.NDArray[numpy.float32], token_ids: numpy.typing.NDArray[numpy.int32] | None = None, gate_logits: numpy.typing.NDArray[numpy.float32] | None = None, *, disk_bytes_per_s: float, layer_s: float, before_router: float = 0.5, token_s: float = 0.0, num_fills: int = 0) -> dict[str, typing.Any]:
+    def simulate(self, experts: numpy.typing.NDArray[numpy.int16], weights: numpy.typing.NDArray[numpy.float32], token_ids: numpy.typing.NDArray[numpy.int32] | None = None, gate_logits: numpy.typing.NDArray[numpy.float32] | None = None, *, disk_bytes_per_s: float, latency_s: float = 0.0, layer_s: float, before_router: float = 0.5, token_s: float = 0.0, num_fills: int = 0) -> dict[str, typing.Any]:
         """
         Runs a recorded routing through this cache with an imagined clock and disk; returns the time line.
         """

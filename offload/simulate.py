@@ -19,13 +19,15 @@ FILL_BYTES = 8 << 20
 class Device:
     """The disk's rate, the compute time of a layer with all experts in memory, and of a token outside of layers.
 
-    before_router: the share of a layer's time that has passed when its router has chosen.
+    latency_s: what a read takes beyond its bytes, where it is waited for. before_router: the share of a layer's time
+    that has passed when its router has chosen.
     """
 
     disk_bytes_per_s: float
     layer_s: float
     token_s: float = 0.0
     before_router: float = 0.5
+    latency_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +117,7 @@ def simulate(
             layer_s=device.layer_s,
             token_s=device.token_s,
             before_router=device.before_router,
+            latency_s=device.latency_s,
             num_fills=num_fills,
         )
     except _core.CoreError as error:

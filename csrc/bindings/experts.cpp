@@ -160,7 +160,7 @@ void change_expert(ExpertCache& cache, std::int32_t layer, std::int32_t expert) 
 
 py::dict simulate(ExpertCache& cache, const Array<std::int16_t>& experts, const Array<float>& weights,
                   const std::optional<Array<std::int32_t>>& token_ids, const std::optional<Array<float>>& gate_logits,
-                  double disk_bytes_per_s, double layer_s, double before_router, double token_s,
+                  double disk_bytes_per_s, double latency_s, double layer_s, double before_router, double token_s,
                   std::size_t num_fills) {
   const RoutingView routing = view(experts, weights);
   const std::int64_t num_logits = std::int64_t{routing.num_tokens} * cache.shape().num_slots();
@@ -169,6 +169,7 @@ py::dict simulate(ExpertCache& cache, const Array<std::int16_t>& experts, const 
   if (token_ids && token_ids->size() != routing.num_tokens)
     throw std::invalid_argument("token_ids: expected one for each token of the routing");
   ExpertSimulator simulator(cache, {.disk_bytes_per_s = disk_bytes_per_s,
+                                    .latency_s = latency_s,
                                     .layer_s = layer_s,
                                     .before_router = before_router,
                                     .token_s = token_s,
@@ -225,8 +226,8 @@ void init_experts(py::module_& m) {
       .def("state", &state, py::arg("layer"), py::arg("expert"), "on_disk, in_flight or resident.")
       .def("simulate", &simulate, py::arg("experts").noconvert(), py::arg("weights").noconvert(),
            py::arg("token_ids").noconvert() = py::none(), py::arg("gate_logits").noconvert() = py::none(),
-           py::kw_only(), py::arg("disk_bytes_per_s"), py::arg("layer_s"), py::arg("before_router") = 0.5,
-           py::arg("token_s") = 0.0, py::arg("num_fills") = 0,
+           py::kw_only(), py::arg("disk_bytes_per_s"), py::arg("latency_s") = 0.0, py::arg("layer_s"),
+           py::arg("before_router") = 0.5, py::arg("token_s") = 0.0, py::arg("num_fills") = 0,
            "Runs a recorded routing through this cache with an imagined clock and disk; returns the time line.")
       .def_property_readonly("used_bytes", &ExpertCache::used_bytes)
       .def_property_readonly("counters", &counters, "A dict of counts for each layer.");

@@ -17,7 +17,8 @@ bool same(ExpertRef a, ExpertRef b) { return a.layer == b.layer && a.expert == b
 ExpertSimulator::ExpertSimulator(ExpertCache& cache, const SimulatorOptions& options)
     : cache_(cache), options_(options) {
   if (!(options.disk_bytes_per_s > 0) || !(options.layer_s >= 0) || !(options.token_s >= 0) ||
-      !std::isfinite(options.disk_bytes_per_s + options.layer_s + options.token_s))
+      !(options.latency_s >= 0) ||
+      !std::isfinite(options.disk_bytes_per_s + options.latency_s + options.layer_s + options.token_s))
     throw std::invalid_argument("simulator: found a disk of " + std::to_string(options.disk_bytes_per_s) +
                                 " bytes/s, layers of " + std::to_string(options.layer_s) +
                                 " s, expected a rate above 0 and times of 0 or more");
@@ -130,7 +131,7 @@ void ExpertSimulator::wait_for(std::int32_t layer) {
   double ready_s = now_s_;
   while (std::any_of(experts_.begin(), experts_.end(), is_missing)) {
     if (!is_reading_) throw std::logic_error("simulator: found nothing to wait for");
-    ready_s = std::max(ready_s, read_end_s_);
+    ready_s = std::max(ready_s, read_end_s_ + options_.latency_s);
     finish_read();
   }
   result_.stall_s += ready_s - now_s_;

@@ -11,6 +11,7 @@ namespace edgert {
 
 struct SimulatorOptions {
   double disk_bytes_per_s = 1e9;
+  double latency_s = 0;        // that whoever waits for a read waits beyond the rate
   double layer_s = 0;          // compute of a layer, with all experts in memory
   double before_router = 0.5;  // share of it that comes before the router
   double token_s = 0;          // compute of a token outside of these layers

@@ -84,7 +84,13 @@ def test_simulate_as_json_and_as_a_picture(traced: Path, edgert_run: Run, tmp_pa
     done = edgert_run("moe", "simulate", str(traced / "routing.npz"), *arguments, "--plot", "hits.svg")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert result["device"] == {"disk_bytes_per_s": 2e6, "layer_s": 0.004, "token_s": 0.0, "before_router": 0.5}
+    assert result["device"] == {
+        "disk_bytes_per_s": 2e6,
+        "layer_s": 0.004,
+        "token_s": 0.0,
+        "before_router": 0.5,
+        "latency_s": 0.0,
+    }
     names = [(run["policy"], run["predictor"]) for run in result["runs"][: len(result["runs"]) // 2]]
     assert names == [("lru", "none"), ("belady", "none"), ("lru", "blend"), ("score", "none"), ("score", "blend")]
     for run in result["runs"]:
