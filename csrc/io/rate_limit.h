@@ -5,8 +5,8 @@
 
 namespace edgert {
 
-// A bucket of credit that fills at the rate. A chunk begins when there is credit for all of it, so that it arrives when a
-// disk of this rate would have read it, also after a pause; a waiter who was woken late makes up for it.
+// A bucket of credit that fills at the rate. A chunk begins when there is credit for all of it, so that it arrives when
+// a disk of this rate would have read it, also after a pause; a waiter who was woken late makes up for it.
 class RateLimit {
  public:
   explicit RateLimit(std::int64_t bytes_per_s) : rate_(static_cast<double>(bytes_per_s)) {}
