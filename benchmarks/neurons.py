@@ -22,6 +22,7 @@ from _common import import_tree, report
 import_tree()
 from edgert import _core, tokenizer  # noqa: E402
 from edgert.convert import convert  # noqa: E402
+from edgert.device.read_size import DEFAULT_READ_SIZE  # noqa: E402
 from edgert.engine.kv_plan import page_bytes  # noqa: E402
 from edgert.engine.offload_items import weight_items  # noqa: E402
 from edgert.loader import Model, finish_loading, open_model, start_loading  # noqa: E402
@@ -68,7 +69,8 @@ def run(model: Model, tokens: list[int], plan: Plan | None, threads: int, method
     """The logits of the prompt's last token and of each one after it, and what was read meanwhile."""
     store = _core.WeightStore()
     set_stream = None if plan is None else lambda store: plan.apply(store, method)
-    start_loading(model, store, threads=1, set_stream=set_stream, is_budgeted=plan is not None)
+    direct_reads = None if plan is None else DEFAULT_READ_SIZE
+    start_loading(model, store, threads=1, set_stream=set_stream, direct_reads=direct_reads)
     finish_loading(model, store)
     context = len(tokens) + 64
     runtime = _core.Runtime(
