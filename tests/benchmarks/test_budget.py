@@ -13,6 +13,7 @@ import pytest
 from benchmark_scripts import FOLDER, script
 
 from edgert.llm import DEFAULT_MODEL
+from edgert.offload.placement import RING_SHARE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the page cache and control groups as Linux has them")
 synth, disk, memory_group = script("synth"), script("_disk"), script("_memory_group")
@@ -121,7 +122,8 @@ def test_budget_of_a_streamed_model(streamed: Path) -> None:
 
 def test_budget_of_a_prompt(streamed: Path) -> None:
     (row,) = budget.prompts("streamed", streamed, options(prompt_tokens=64))
-    assert row["read_ratio"] < 1.1
+    # Of so small a model, what the ring reads ahead for the first token is a notable share.
+    assert row["read_ratio"] < 1.1 + RING_SHARE
     assert row["prompt_tokens_per_s"] == pytest.approx(row["rate_ratio"] * row["whole_tokens_per_s"])
 
 
