@@ -85,7 +85,8 @@ def test_doctor(edgert_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert disk["is_chosen"]
     if disk["is_direct"]:
         kept = json.loads((cache / "edgert" / "disks.json").read_text())
-        assert kept["disks"] == {str(tmp_path.stat().st_dev): [disk["chunk_bytes"], disk["depth"]]}
+        choice = [disk["chunk_bytes"], disk["depth"], disk["gb_per_s"]]
+        assert kept["disks"] == {str(tmp_path.stat().st_dev): choice}
     assert profile["isa"] in [level["name"] for level in profile["isa_levels"]]
     assert profile["bandwidth_gb_per_s"]["1"] > 0
     assert {"p4", "q8_0", "f32"} <= profile["kernels"].keys()
