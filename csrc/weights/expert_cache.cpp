@@ -56,6 +56,7 @@ ExpertCache::ExpertCache(ExpertCacheOptions options, std::unique_ptr<EvictionPol
   found_.reserve(num_experts);
   evict_.reserve(slots);
   counters_.resize(layers);
+  least_bytes_ = *std::min_element(options_.expert_bytes.begin(), options_.expert_bytes.end());
   policy_->start(priorities_);
 }
 
@@ -181,8 +182,9 @@ CacheDecision ExpertCache::prefetch(std::int32_t layer, const PredictionHints& h
 CacheDecision ExpertCache::fill(std::int32_t layer) {
   clear_lists();
   const ExpertShape& shape = options_.shape;
-  const std::int32_t num_asked = options_.prefetch_bytes > 0 && !has_been_full_ ? shape.num_layers : 0;
-  for (std::int32_t i = 0; i < num_asked && load_.empty(); ++i) {
+  const bool has_room = !has_been_full_ && used_bytes_ + least_bytes_ <= options_.capacity_bytes;
+  if (options_.prefetch_bytes <= 0 || !has_room) return decision();  // after each layer: without a look at all experts
+  for (std::int32_t i = 0; i < shape.num_layers && load_.empty(); ++i) {
     const std::int32_t here = (layer + i) % shape.num_layers;
     std::size_t best = kNobody;
     for (std::size_t e = slot(here, 0); e < slot(here + 1, 0); ++e) {

@@ -78,8 +78,9 @@ class ExpertCache {
   // What to read ahead for a layer that will route soon; also keeps what it will likely want from being evicted.
   CacheDecision prefetch(std::int32_t layer, const PredictionHints& hints);
 
-  // What to read into memory that is still free, when the disk has nothing else to do: an expert of the layer, or of
-  // the first one after it that has any on disk, the one that was needed most. Evicts nothing.
+  // What to read into memory that was never used, when the disk has nothing else to do: an expert of the layer, or of
+  // the first one after it that has any on disk, the one that was needed most. Evicts nothing, and is not taken back
+  // when its layer routes without it. What becomes free after an eviction is for what the router asks for next.
   CacheDecision fill(std::int32_t layer);
 
   void arrived(std::int32_t layer, std::int32_t expert);
@@ -164,7 +165,8 @@ class ExpertCache {
   std::vector<Found> found_;
   std::vector<ExpertCounters> counters_;
   std::int64_t used_bytes_ = 0, prefetch_in_flight_bytes_ = 0;
-  bool has_been_full_ = false;
+  std::int64_t least_bytes_ = 0;  // of an expert
+  bool has_been_full_ = false;    // something was evicted
 };
 
 }  // namespace edgert
