@@ -9,7 +9,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kSlack = 256;  // kernels read whole vectors at the end of a part
 // Experts of a group where not all fit: while they are computed, the room of the last group is filled again.
 constexpr std::size_t kGroup = 8;
 // Of predicted reads, if an expert is smaller: about what a disk reads while a layer is computed.
@@ -63,8 +62,8 @@ ExpertStream::ExpertStream(const std::vector<const WeightRequest*>& requests,
     throw std::invalid_argument("experts: found memory for " + std::to_string(std::max<std::int64_t>(0, num_slots)) +
                                 " of them, expected at least " + std::to_string(plan.top_k));
   num_raw_slots_ = static_cast<std::size_t>(num_raw);
-  memory_ = Memory(static_cast<std::size_t>(num_slots * slot_bytes_ + kSlack));
-  raw_ = Memory(static_cast<std::size_t>(num_raw > 0 ? num_raw * raw_slot_bytes_ + kSlack : 0));
+  memory_ = Memory(static_cast<std::size_t>(num_slots * slot_bytes_ + kVectorSlack));
+  raw_ = Memory(static_cast<std::size_t>(num_raw > 0 ? num_raw * raw_slot_bytes_ + kVectorSlack : 0));
   for (std::int64_t i = num_slots; i-- > 0;) free_slots_.push_back(static_cast<std::int32_t>(i));
   for (std::int64_t i = num_raw; i-- > 0;) free_raw_slots_.push_back(static_cast<std::int32_t>(i));
   num_coarse_.resize(plan.layers.size());
@@ -153,7 +152,7 @@ bool ExpertStream::next_group(std::vector<std::int32_t>& experts) {
   const bool is_ascending = order_ == ExpertOrder::ascending;
   while (!pass_.is_stopped()) {
     // Half of the room at most: the other half is read into.
-    const auto half = static_cast<std::size_t>(std::max<std::int64_t>(1, cache_->capacity_bytes() / slot_bytes_ / 2));
+    const auto half = static_cast<std::size_t>(std::max<std::int64_t>(1, num_slots() / 2));
     const std::size_t most = num_deferred_ > 0 ? std::min(kGroup, half) : experts_.size();
     is_ascending ? fill_group_in_order(most) : fill_group(most);
     if (std::find(is_done_.begin(), is_done_.end(), 0) == is_done_.end()) break;
@@ -182,15 +181,21 @@ void ExpertStream::fill_group(std::size_t most) {
       const std::size_t piece = index({layer_, experts_[i]});
       if (is_done_[i] != 0 || !cache_->is_pinned(layer_, experts_[i]) || states_[piece]->is_waiting) continue;
       if (wants_resident && states_[piece]->residence.load() != Residence::resident) continue;
-      is_done_[i] = 1;
-      group_.push_back(experts_[i]);
-      if (!pieces_[piece].is_in_two() || !states_[piece]->is_coarse()) continue;
-      ++num_coarse_[static_cast<std::size_t>(layer_)];
-      if (const auto it = std::find(coarse_.begin(), coarse_.end(), piece); it != coarse_.end())
-        std::rotate(coarse_.begin(), it, it + 1);
+      take(i);
     }
     if (!group_.empty()) return;
   }
+}
+
+// Into the group. What is computed at fewer bits is counted, and read to its end before others.
+void ExpertStream::take(std::size_t i) {
+  is_done_[i] = 1;
+  group_.push_back(experts_[i]);
+  const std::size_t piece = index({layer_, experts_[i]});
+  if (!pieces_[piece].is_in_two() || !states_[piece]->is_coarse()) return;
+  ++num_coarse_[static_cast<std::size_t>(layer_)];
+  if (const auto it = std::find(coarse_.begin(), coarse_.end(), piece); it != coarse_.end())
+    std::rotate(coarse_.begin(), it, it + 1);
 }
 
 // The first that is left, once it is there or on its way, and those that follow it and are there.
@@ -200,8 +205,7 @@ void ExpertStream::fill_group_in_order(std::size_t most) {
     const State& s = *states_[index({layer_, experts_[i]})];
     const bool is_there = s.residence.load() == Residence::resident;
     if (!cache_->is_pinned(layer_, experts_[i]) || s.is_waiting || (!is_there && !group_.empty())) return;
-    is_done_[i] = 1;
-    group_.push_back(experts_[i]);
+    take(i);
     if (!is_there) return;
   }
 }

@@ -103,6 +103,7 @@ class ExpertStream {
   void prefer(std::size_t piece);
   void fill_group(std::size_t most);
   void fill_group_in_order(std::size_t most);
+  void take(std::size_t i);
   void admit();
   bool postpone_last();
   void give_up_left();

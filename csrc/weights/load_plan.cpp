@@ -10,8 +10,6 @@
 namespace edgert {
 namespace {
 
-// Ranges of a file that lie no further apart are read as one.
-constexpr std::int64_t kMergedGap = kDirectAlignment;
 // Bytes of a part are cut where a cache line begins.
 constexpr std::int64_t kCutBytes = 64;
 

@@ -14,7 +14,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kSlack = 256;
 // One read. Neighbouring sectors are read at once up to this, or one record if that is larger.
 constexpr std::int64_t kReadBytes = std::int64_t{32} << 10;
 constexpr std::int64_t kMinWindows = 2, kMaxWindows = 16;
@@ -59,7 +58,7 @@ NeuronStream::NeuronStream(const std::vector<const WeightRequest*>& requests, co
                                 " of them, expected at least " + std::to_string(least));
   const std::int64_t num_open = std::min(most_neurons, std::max(least, num_slots / kOpenShare));
   quota_ = static_cast<std::size_t>((num_slots - num_open) / std::ssize(layers_));
-  memory_ = Memory(static_cast<std::size_t>(num_slots * slot_bytes_ + kSlack));
+  memory_ = Memory(static_cast<std::size_t>(num_slots * slot_bytes_ + kVectorSlack));
   windows_ = Memory(static_cast<std::size_t>(num_windows * window_bytes_));
   for (std::int64_t i = num_slots; i-- > 0;) free_slots_.push_back(static_cast<std::int32_t>(i));
   for (std::int64_t i = num_windows; i-- > 0;) free_windows_.push_back(static_cast<std::size_t>(i));

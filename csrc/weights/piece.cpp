@@ -11,8 +11,6 @@ namespace edgert {
 namespace {
 
 constexpr std::int64_t kPartAlignment = 64;
-// Ranges of a file that lie no further apart are read as one.
-constexpr std::int64_t kMergedGap = kDirectAlignment;
 
 struct Range {
   std::int32_t file;

@@ -4,9 +4,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "io/reader.h"
 #include "weights/request.h"
 
 namespace edgert {
+
+// Ranges of a file that lie no further apart are read as one.
+inline constexpr std::int64_t kMergedGap = kDirectAlignment;
+// Behind memory for pieces: kernels read whole vectors at the end of a part.
+inline constexpr std::int64_t kVectorSlack = 256;
 
 // A range of a file and where its window lies in the memory that it is read into.
 struct PieceSegment {

@@ -9,7 +9,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kPoolSlack = 256;  // kernels read whole vectors at the end of a part
 constexpr std::int64_t kLentSteps = 8;
 constexpr ReadTag kLookup = ReadTag{1} << 40, kExpert = ReadTag{1} << 41,
                   kNeurons = ReadTag{1} << 42;  // in the number of a piece
@@ -42,8 +41,8 @@ WeightStream::WeightStream(std::span<const File> files, std::span<const WeightRe
   pool_bytes_ = std::max(whole(plan.pool_bytes - raw_bytes), ring_bytes_);
   max_lent_bytes_ = std::min(whole(plan.lent_bytes), pool_bytes_ - ring_bytes_);
   lent_step_ = std::max<std::int64_t>(1, (max_lent_bytes_ + kLentSteps - 1) / kLentSteps);
-  pool_ = Memory(static_cast<std::size_t>(pool_bytes_ + kPoolSlack));
-  raw_ = Memory(static_cast<std::size_t>(raw_bytes > 0 ? raw_bytes + kPoolSlack : 0));
+  pool_ = Memory(static_cast<std::size_t>(pool_bytes_ + kVectorSlack));
+  raw_ = Memory(static_cast<std::size_t>(raw_bytes > 0 ? raw_bytes + kVectorSlack : 0));
   raw_ring_.reset(0, raw_bytes);
   limit_ = pool_bytes_ - ring_bytes_;
   end_ = pool_bytes_;
@@ -362,7 +361,7 @@ bool WeightStream::look_up(WeightId id, std::int64_t row, std::size_t slot, Weig
   std::unique_lock<std::mutex> lock = pass_.lock();
   if (is_stopped()) return false;
   Lookup& lookup = lookups_[slot];
-  const std::int64_t needed = piece.memory_bytes + piece.raw_bytes + kPoolSlack;
+  const std::int64_t needed = piece.memory_bytes + piece.raw_bytes + kVectorSlack;
   if (static_cast<std::int64_t>(lookup.memory.num_bytes()) < needed)
     lookup.memory = Memory(static_cast<std::size_t>(needed));
   lookup.id = id;
