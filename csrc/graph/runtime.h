@@ -82,7 +82,8 @@ class Runtime {
  private:
   void check(const Span& span, std::int32_t num_tokens_before) const;
   void lay_out(std::span<const Span> spans, std::int32_t first, std::int32_t num_tokens);
-  void run_streamed(std::span<const Span> spans, std::int32_t num_tokens, const std::function<bool()>& should_stop);
+  void run_streamed(std::span<const Span> spans, std::int32_t num_tokens, std::int32_t num_step_logits,
+                    const std::function<bool()>& should_stop);
   void run_pass(std::span<const Span> spans, std::int32_t first, std::int32_t num_tokens, std::int32_t num_logits,
                 float* logits, const std::function<bool()>& should_stop);
   void begin_kv_pass(std::span<const Span> spans, std::int32_t first, std::int32_t num_tokens,
@@ -96,6 +97,7 @@ class Runtime {
   std::unique_ptr<KVStore> kv_;
   std::unique_ptr<Executor> executor_;
   std::vector<KVRead> kv_reads_;  // of a pass
+  std::int64_t other_bytes_ = 0;  // of memory, beside weights: what the step computes with, keys and values
   std::shared_ptr<Memory> logits_ = std::make_shared<Memory>();
 };
 
