@@ -56,6 +56,18 @@ def test_answers_are_those_of_a_run_in_memory(monkeypatch: pytest.MonkeyPatch, l
         assert llm.generate(prompt(0), **GREEDY).tokens == expected[0]
 
 
+def test_requests_share_the_pages_that_a_step_writes(least: int) -> None:
+    """Memory for two pages: no answer, and no prompt of 300 tokens, waits until another answer has ended."""
+    options = GREEDY | {"max_tokens": 150}
+    prompts = [[1, 2, 3], prompt(0), [4], [5]]
+    with edgert.load(threads=1, context=CONTEXT, kv_ram=least) as llm:
+        expected = [llm.generate(tokens, **options).tokens for tokens in prompts]
+        done = llm.generate(prompts, **options)
+    assert [completion.tokens for completion in done] == expected
+    timings = [completion.timings for completion in done]
+    assert max(t.prompt_s for t in timings) < min(t.prompt_s + t.decode_s for t in timings)
+
+
 def test_a_context_that_fits_is_not_on_disk(least: int) -> None:
     with edgert.load(threads=1, context=CONTEXT, kv_ram="1GiB") as llm:
         assert llm.generate(prompt(0), max_tokens=2).timings.kv is None
