@@ -28,11 +28,6 @@ PROMPT = 180
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    return Models(tmp_path_factory.mktemp("models"))
-
-
-@pytest.fixture(scope="module")
 def references(models: Models) -> dict[str, Reference]:
     return {name: make_reference(models.deep_mixture(name), (PROMPT, PROMPT, 40)) for name in DEEP_MIXTURES}
 

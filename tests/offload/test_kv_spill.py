@@ -333,10 +333,9 @@ def test_stopping_ends_the_step_and_its_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["dense", "mixture"])
-def test_weights_and_pages_are_both_on_disk(tmp_path: Path, kind: str) -> None:
+def test_weights_and_pages_are_both_on_disk(models: Models, kind: str) -> None:
     """A long prompt goes through each layer in rounds: every one of them reads the pages before it."""
     rng = draw_rng()
-    models = Models(tmp_path)
     model = models.dense("c4") if kind == "dense" else models.mixture("c4")
     least = least_kv_ram(model.graph, "f16")
     page = kv_space(model.graph, "f16", 900, least).memory_bytes // 2

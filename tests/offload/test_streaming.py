@@ -27,11 +27,6 @@ NAMES = [(name, None) for name in DENSE] + list(VIEWS.items())
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    return Models(tmp_path_factory.mktemp("models"))
-
-
-@pytest.fixture(scope="module")
 def references(models: Models) -> dict[tuple[str, int | None], Reference]:
     return {(name, bits): make_reference(models.dense(name, bits)) for name, bits in NAMES}
 

@@ -33,11 +33,6 @@ STEP = slice(0, 40)
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    return Models(tmp_path_factory.mktemp("models"))
-
-
-@pytest.fixture(scope="module")
 def references(models: Models) -> dict[tuple[str, str], Reference]:
     return {(kind, name): make_reference(getattr(models, kind)(name), (60, 20)) for kind, name in KINDS}
 
@@ -207,7 +202,7 @@ def test_the_engine_says_it_once(monkeypatch, load_small) -> None:
 
 def copied(models: Models, kind: str, name: str, folder: Path) -> tuple[Model, Path]:
     """The model and its weights' file, to be spoilt."""
-    source = models.path(DENSE if kind == "dense" else MIXTURES, name)
+    source = models.path((DENSE if kind == "dense" else MIXTURES)[name])
     for file in [source] if source.is_file() else source.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
     path = folder / ("model.gguf" if source.is_file() else "model.safetensors")
