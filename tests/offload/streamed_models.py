@@ -53,7 +53,7 @@ MIXTURE_NAMES = GGUF_NAMES | {
 def converted(config: dict[str, object], quant: str, outliers: float | None = None) -> Make:
     def make(folder: Path) -> Path:
         source = write_folder(folder / "source", config, "float16")
-        convert(source.path, folder / "out", quant=quant, outliers=outliers, threads=1)
+        convert(source.path, folder / "out", quant=quant, outliers=outliers)
         return folder / "out"
 
     return make

@@ -15,6 +15,7 @@ import pytest
 from core.tiny_model import LAYERS, VOCAB, TinyModel, make_model, open_runtime, page_bytes
 from numpy.typing import NDArray
 from page_cache import resident_pages
+from seeds import draw_rng
 
 import edgert
 from edgert import _core
@@ -24,7 +25,7 @@ from edgert.llm import DEFAULT_MODEL
 from edgert.loader import open_model
 
 from .streamed_models import Models
-from .streamed_runs import core_span, draw_rng, limits, placed, stop_later
+from .streamed_runs import core_span, limits, placed, stop_later
 from .streamed_runs import open_runtime as open_streamed
 
 FORMATS = _core.kv_format_names()

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from seeds import draw_rng
 
 from edgert import _core
 from edgert.errors import UsageError
@@ -16,7 +17,7 @@ from edgert.loader.views import check_miss_bits
 
 from .conftest import LoadSmall
 from .streamed_models import EXPERTS, MIXTURE, MIXTURE_LAYERS, MIXTURES, TOP_K, Models, converted
-from .streamed_runs import Floats, Plan, core_span, draw_rng, limits, make_reference, mixtures, open_runtime, placed
+from .streamed_runs import Floats, Plan, core_span, limits, make_reference, mixtures, open_runtime, placed
 
 KINDS = {
     "c4": MIXTURES["c4"],

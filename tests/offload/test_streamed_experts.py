@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from seeds import draw_rng
 
 from edgert.errors import FileFormatError
 from edgert.loader import Model, open_model
@@ -15,7 +16,6 @@ from .streamed_runs import (
     Plan,
     Reference,
     core_span,
-    draw_rng,
     limits,
     make_reference,
     mixtures,

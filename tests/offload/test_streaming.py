@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import draw_rng
 
 from edgert import _core
 
@@ -14,7 +15,6 @@ from .streamed_runs import (
     Reference,
     check_method,
     core_span,
-    draw_rng,
     limits,
     make_reference,
     open_runtime,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from seeds import draw_rng
 
 import edgert
 from edgert import _core
@@ -19,7 +20,6 @@ from .streamed_runs import (
     Plan,
     Reference,
     core_span,
-    draw_rng,
     limits,
     make_reference,
     mixtures,

@@ -10,11 +10,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from seeds import draw_rng
 
 from edgert import _core
 from edgert.device.memory import resident_bytes
 
-from .streamed_runs import core_span, draw_rng, limits, num_tasks, open_runtime, placed
+from .streamed_runs import core_span, limits, num_tasks, open_runtime, placed
 
 CYCLES = int(os.environ.get("EDGERT_SOAK_CYCLES", "300"))
 WARM_UP = 60
