@@ -127,7 +127,7 @@ MIXTURES: dict[str, Make] = {
 DEEP_LAYERS = 3
 DEEP_MIXTURES: dict[str, Make] = {
     "c4": converted(MIXTURE | {"num_hidden_layers": DEEP_LAYERS}, "c4"),
-    "c4 with outliers": converted(MIXTURE | {"num_hidden_layers": DEEP_LAYERS}, "c4", 0.02),
+    "p4 with outliers": converted(MIXTURE | {"num_hidden_layers": DEEP_LAYERS}, "p4", 0.02),
     "f16": floats(MIXTURE | {"num_hidden_layers": DEEP_LAYERS}, "float16"),
     "gguf q4_0": mixture_gguf("q4_0", num_layers=DEEP_LAYERS),
 }
