@@ -290,7 +290,7 @@ class LLM:
 
     def advice(self, timings: Timings) -> str | None:
         """One sentence where an answer mostly waited for the disk: which other budget or width would be faster."""
-        if self.memory is None or timings.streaming is None:
+        if self.memory is None:
             return None
         return streaming_advice(
             self._opened.model, self.memory, timings, threads=self.threads, kv_format=self._opened.kv_format
