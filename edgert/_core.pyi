@@ -25,7 +25,7 @@ class Reader:
     """
     Reads ranges of files in the background; for tests.
     """
-    def __init__(self, paths: collections.abc.Sequence[str], *, method: str = 'automatic', depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, faults: Faults | None = None) -> None:
+    def __init__(self, paths: collections.abc.Sequence[str], *, method: str = 'auto', depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, faults: Faults | None = None) -> None:
         ...
     def cancel(self, tag: int) -> None:
         ...
@@ -113,9 +113,9 @@ class KVSpill:
     """
     How much of the KV pages stays in memory, and where the others go.
     """
-    def __init__(self, *, memory_bytes: int, ring_bytes: int, folder: str, limit_bytes_per_s: int = 0, method: str = 'auto', faults: Faults | None = None) -> None:
+    def __init__(self, *, memory_bytes: int, ring_bytes: int, folder: str, depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, method: str = 'auto', faults: Faults | None = None) -> None:
         """
-        memory_bytes: of pages; ring_bytes: besides, of what is read from disk. folder: of the file. faults: of the disk, for tests.
+        memory_bytes: of pages; ring_bytes: besides, of what is read from disk. folder: of the file. Depth, chunk and limit: of the reads. faults: of the disk, for tests.
         """
 class Runtime:
     """

@@ -2,7 +2,6 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -10,7 +9,6 @@
 #include <tuple>
 
 #include "bindings/bindings.h"
-#include "io/faulty_backend.h"
 #include "weights/store.h"
 
 namespace py = pybind11;
@@ -54,16 +52,6 @@ py::array part(const std::shared_ptr<WeightStore>& store, const std::string& nam
   return bytes;
 }
 
-ReaderOptions reader_options(const std::string& method, std::int32_t depth, std::int64_t chunk_bytes,
-                             std::int64_t limit_bytes_per_s, const std::optional<Faults>& faults) {
-  ReaderOptions options{.method = read_method_of(method),
-                        .depth = depth,
-                        .chunk_bytes = chunk_bytes,
-                        .limit_bytes_per_s = limit_bytes_per_s};
-  if (faults) options.wrap = with_faults(*faults);
-  return options;
-}
-
 // See StreamPlan; weights by name. Depth, chunk and limit: ReaderOptions.
 void set_stream(WeightStore& store, const std::vector<std::pair<std::string, std::vector<std::int32_t>>>& cuts,
                 const std::vector<std::pair<std::int32_t, std::int32_t>>& lock_order,
@@ -105,16 +93,6 @@ void start_loading(WeightStore& store, int threads, bool is_budgeted, std::int32
 }
 
 }  // namespace
-
-ReadMethod read_method_of(const std::string& name) {
-  constexpr std::array<std::pair<const char*, ReadMethod>, 4> kNames = {{{"auto", ReadMethod::automatic},
-                                                                         {"uring", ReadMethod::uring},
-                                                                         {"threads", ReadMethod::threads},
-                                                                         {"buffered", ReadMethod::buffered}}};
-  for (const auto& [known, method] : kNames)
-    if (name == known) return method;
-  throw std::invalid_argument("read method: found '" + name + "', expected auto, uring, threads or buffered");
-}
 
 // What the stream has done: totals, and (hits, late, waited_s) of each weight that is streamed.
 py::dict stream_counters(const WeightStore& store) {

@@ -220,6 +220,10 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
             timing_budget_s=TIMING_BUDGET_S,
         )
     except OSError as error:
+        if not kv.disk_bytes:
+            raise DeviceError(
+                f"{path}: the model cannot be run with {threads} threads: {error.strerror}; ask for fewer"
+            ) from error
         raise DeviceError(
             f"--kv-ram: {error.strerror}: found no file for keys and values in {spill_folder()}, expected a folder "
             "with room; name another one with TMPDIR"
