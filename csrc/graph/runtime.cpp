@@ -190,6 +190,22 @@ bool Runtime::end_kv_pass() {
   return stream == nullptr || !stream->is_running() || stream->end_pass();
 }
 
+void Runtime::start_trace() {
+  executor_->start_trace();
+  if (WeightStream* stream = store_->stream()) stream->start_trace();
+  if (KVStream* stream = kv_->stream()) stream->start_trace();
+}
+
+std::pair<StepTrace, StreamTrace> Runtime::stop_trace() {
+  StreamTrace trace = store_->stream() != nullptr ? store_->stream()->stop_trace() : StreamTrace{};
+  if (KVStream* stream = kv_->stream()) {
+    const auto [waits, reads] = stream->stop_trace();
+    trace.waits.insert(trace.waits.end(), waits.begin(), waits.end());
+    for (const ReadEvent& event : reads) trace.reads.push_back(StreamTrace::Read{event});
+  }
+  return {executor_->stop_trace(), std::move(trace)};
+}
+
 void Runtime::stop() {
   if (WeightStream* stream = store_->stream()) stream->stop();
   if (KVStream* stream = kv_->stream()) stream->stop();

@@ -66,14 +66,9 @@ class Runtime {
   // Between the two, thread 0 notes what each step of the plan takes.
   void start_profile() { executor_->start_profile(); }
   Profile stop_profile() { return executor_->stop_profile(); }
-  // Between the two, what thread 0 does is kept with its time; reads and waits of a stream as well.
-  void start_trace() {
-    executor_->start_trace();
-    if (store_->stream() != nullptr) store_->stream()->start_trace();
-  }
-  std::pair<StepTrace, StreamTrace> stop_trace() {
-    return {executor_->stop_trace(), store_->stream() != nullptr ? store_->stream()->stop_trace() : StreamTrace{}};
-  }
+  // Between the two, what thread 0 does is kept with its time; reads of weights, keys and values, and waits as well.
+  void start_trace();
+  std::pair<StepTrace, StreamTrace> stop_trace();
   // Between the two, what the routers choose is kept: 2 bytes + 4 a choice, 4 an expert.
   void start_routing_trace() { executor_->start_routing_trace(); }
   RoutingTrace stop_routing_trace() { return executor_->stop_routing_trace(); }

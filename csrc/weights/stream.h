@@ -48,7 +48,7 @@ struct StreamCounters {
 struct StreamTrace {
   struct Read {
     ReadEvent event;
-    WeightId weight = -1;                          // of an expert the first of its matrices
+    WeightId weight = -1;                          // of an expert the first of its matrices; -1: keys and values
     std::int32_t first_strip = 0, num_strips = 0;  // of a piece; 0: a row of a lookup, a whole expert, or neurons
   };
   std::vector<WaitEvent> waits;

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import io
+import json
 import os
 import re
 import subprocess
@@ -68,6 +70,19 @@ def test_requests_share_the_pages_that_a_step_writes(least: int) -> None:
     assert [completion.tokens for completion in done] == expected
     timings = [completion.timings for completion in done]
     assert max(t.prompt_s for t in timings) < min(t.prompt_s + t.decode_s for t in timings)
+
+
+def test_a_trace_shows_the_reads(least: int) -> None:
+    with edgert.load(threads=1, context=CONTEXT, kv_ram=least) as llm:
+        llm.generate(prompt(0), max_tokens=1)
+        llm.start_trace()
+        kv = llm.generate(prompt(0) + [1], max_tokens=3, ignore_eos=True).timings.kv
+        file = io.StringIO()
+        llm.write_trace(file)
+    assert kv is not None
+    reads = [event for event in json.loads(file.getvalue()) if event.get("cat") == "read"]
+    assert {event["name"] for event in reads} == {"keys and values"}
+    assert (len(reads), sum(event["args"]["bytes"] for event in reads)) == (kv.num_reads, kv.read_bytes)
 
 
 def test_a_context_that_fits_is_not_on_disk(least: int) -> None:
