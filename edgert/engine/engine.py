@@ -276,10 +276,12 @@ class Engine:
         states = [self._state(sequence) for sequence in running.values()]
         while True:
             wanted = plan_step(states, self._step_tokens, driver=driver.key)
-            plan = self._fit_pages(self._fit_memory(wanted, running), running)
+            writable = self._fit_memory(wanted, running)
+            plan = self._fit_pages(writable, running)
             if plan.spans or not wanted.spans:
                 return plan
-            passed_over = {span.key for span in wanted.spans}
+            # Not those that were left out for what now gets no page itself.
+            passed_over = {span.key for span in writable.spans or wanted.spans}
             states = [state for state in states if state.key not in passed_over]
 
     def _state(self, sequence: Sequence) -> SequenceState:

@@ -76,7 +76,7 @@ def test_a_trace_shows_the_reads(least: int) -> None:
     with edgert.load(threads=1, context=CONTEXT, kv_ram=least) as llm:
         llm.generate(prompt(0), max_tokens=1)
         llm.start_trace()
-        kv = llm.generate(prompt(0) + [1], max_tokens=3, ignore_eos=True).timings.kv
+        kv = llm.generate([*prompt(0), 1], max_tokens=3, ignore_eos=True).timings.kv
         file = io.StringIO()
         llm.write_trace(file)
     assert kv is not None

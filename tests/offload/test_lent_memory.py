@@ -6,18 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from seeds import draw_rng
 
 from edgert import _core
 from edgert.engine.kv_plan import page_bytes
 from edgert.loader import Model
 
 from .streamed_models import EXPERTS, MIXTURE_LAYERS, TOP_K, Models
-from .streamed_runs import Plan, core_span, draw_rng, limits, make_reference, mixtures, open_runtime, placed, play
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    return Models(tmp_path_factory.mktemp("models"))
+from .streamed_runs import Plan, core_span, limits, make_reference, mixtures, open_runtime, placed, play
 
 
 def slot_bytes(model: Model) -> int:
