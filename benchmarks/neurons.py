@@ -97,7 +97,7 @@ def counted(model: Model, tokens: list[int], threads: int, method: str) -> dict[
             piece = tokens[at : min(at + BATCH_TOKENS, begin + length)]
             runtime.step([_core.Span(sequence, np.array(piece, np.int32), "all")])
         runtime.release(sequence)
-    return {name: active / np.float32(num) for name, (num, active) in runtime.stop_neuron_counts().items()}
+    return {name: (active / num).astype(np.float32) for name, (num, active) in runtime.stop_neuron_counts().items()}
 
 
 def run(

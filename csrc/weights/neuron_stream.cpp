@@ -50,7 +50,8 @@ NeuronStream::NeuronStream(const std::vector<const WeightRequest*>& requests, co
     layer.record_bytes = neuron_bytes(r.neuron_bits, r.rows);
     layer.frequency.assign(static_cast<std::size_t>(r.cols), 0.0f);
     layer.num_tokens = kFirstTokens;
-    if (layer.can_fill = !plan.frequency.empty(); layer.can_fill) {
+    layer.can_fill = !plan.frequency.empty();
+    if (layer.can_fill) {
       const std::vector<float>& known = plan.frequency[layers_.size() - 1];
       if (std::ssize(known) != r.cols)
         throw std::invalid_argument(r.name + ": found how often " + std::to_string(known.size()) +
@@ -116,7 +117,7 @@ void NeuronStream::begin(WeightId id, std::span<const std::uint32_t> num_active,
 }
 
 // Adds the tokens of a round to the average, as if each had the same neurons.
-void NeuronStream::count(Layer& l, std::span<const std::uint32_t> num_active, std::int32_t num_rows) const {
+void NeuronStream::count(Layer& l, std::span<const std::uint32_t> num_active, std::int32_t num_rows) {
   const std::int32_t num_equal = std::min(num_rows, kFrequencyTokens - l.num_tokens);  // that count like all before
   const float kept = static_cast<float>(l.num_tokens) / static_cast<float>(l.num_tokens + num_equal) *
                      std::pow(1 - 1.0f / kFrequencyTokens, static_cast<float>(num_rows - num_equal));
@@ -324,10 +325,10 @@ void NeuronStream::keep_best() {
   if (l.kept.size() <= quota_) return;
   const auto first = std::partition(l.kept.begin(), l.kept.end(), is_needed);
   const auto end = l.kept.begin() + static_cast<std::ptrdiff_t>(quota_);
-  // More than the quota is never needed: what is kept was within it before.
   const auto worth = [&](std::int32_t neuron) {
     return l.frequency[index(neuron)] + (is_active_[index(neuron)] != 0 ? kLastUse : 0.0f);
   };
+  // More than the quota is never needed: what is kept was within it before.
   std::nth_element(first, end, l.kept.end(), [&](std::int32_t a, std::int32_t b) {
     const float x = worth(a), y = worth(b);
     return x != y ? x > y : a < b;

@@ -90,7 +90,7 @@ class NeuronStream {
   static std::int64_t offset_of(const Layer& l, std::int32_t neuron) {
     return l.part->offset + neuron * l.record_bytes;
   }
-  void count(Layer& l, std::span<const std::uint32_t> num_active, std::int32_t num_rows) const;
+  static void count(Layer& l, std::span<const std::uint32_t> num_active, std::int32_t num_rows);
   bool request_group();
   void add_missing(std::int64_t first);
   void add_runs(const Layer& l, const std::vector<std::int32_t>& neurons, std::int64_t first, bool is_fill);
