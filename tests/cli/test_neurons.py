@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,7 +16,11 @@ from engine.streamed_models import open_with_least
 from safetensors.numpy import load_file
 
 from edgert.convert import convert
+from edgert.device.read_size import ReadSize
+from edgert.engine import opening
+from edgert.engine.memory_plan import MemoryPlanner
 from edgert.engine.neuron_frequency import FILE_NAME, load, save
+from edgert.engine.opening import LoadOptions
 from edgert.errors import FileFormatError, UnsupportedModelError
 from edgert.llm import DEFAULT_MODEL
 from edgert.llm import load as load_model
@@ -100,6 +106,21 @@ def test_a_model_under_a_budget_begins_with_it(counted: Path, tmp_path: Path, mo
     assert stats[0].active == stats[1].active
     assert stats[0].filled_bytes > 0 and stats[1].filled_bytes == 0
     assert stats[0].hits > 0 and stats[1].hits > 0
+
+
+def test_small_reads_are_as_many_as_have_memory(counted: Path) -> None:
+    """Where only neurons are read. What else is read has as many requests as suit the disk."""
+    model = open_model(counted / "model")
+    planner = MemoryPlanner(model=model, base_bytes=0, threads=2, context=256, batch_tokens=None, kv_format="f16")
+    both = planner.plan(planner.minimum_bytes())
+    assert both.placement.neurons and both.placement.pieces
+    only_neurons = replace(both, placement=replace(both.placement, pieces=(), lock_order=()))
+    for memory, depth in ((both, 2), (only_neurons, 16)):
+        set_stream = opening._stream(model, memory, LoadOptions(), ReadSize(chunk_bytes=1 << 20, depth=2))
+        assert set_stream is not None
+        store = Mock()
+        set_stream(store)
+        assert store.set_stream.call_args.kwargs["depth"] == depth
 
 
 def edited(path: Path, change) -> None:
