@@ -1,9 +1,10 @@
 """A model under a budget of memory, timed token by token: run by budget.py and budget_peer.py.
 
-_budget_ours.py MODEL THREADS PROMPT_TOKENS TOKENS [RAM_BYTES [POLICY]]      the last line of output is JSON
+_budget_ours.py MODEL THREADS PROMPT_TOKENS TOKENS [RAM_BYTES [POLICY [BITS]]]     the last line of output is JSON
 
-Without RAM_BYTES, or with 0: no budget. POLICY: which pieces are kept (balanced, first, none). The kernel counts what
-is read: while the model is opened, and until each token.
+Without RAM_BYTES, or with 0: no budget. POLICY: which pieces are kept (balanced, first, none). BITS: of the weights
+that are used, and a context of no more than 256 tokens; 0: all of them. The kernel counts what is read: while the
+model is opened, and until each token.
 """
 
 import json
@@ -24,12 +25,20 @@ TEMPERATURE = 100.0
 
 
 def measure(
-    model: str, threads: str, prompt_tokens: str, tokens: str, ram_bytes: str = "0", policy: str = "balanced"
+    model: str,
+    threads: str,
+    prompt_tokens: str,
+    tokens: str,
+    ram_bytes: str = "0",
+    policy: str = "balanced",
+    bits: str = "0",
 ) -> dict[str, Any]:
     needed = int(prompt_tokens) + int(tokens)
     options = LoadOptions(
         threads=int(threads),
-        context=needed if needed > MIN_CONTEXT else None,  # no budget makes the default one smaller than this
+        # No budget makes the default one smaller than this.
+        context=max(needed, MIN_CONTEXT) if needed > MIN_CONTEXT or int(bits) else None,
+        bits=int(bits) or None,
         ram=int(ram_bytes) or None,
         lock_policy=policy,  # type: ignore[arg-type]
     )

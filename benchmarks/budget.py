@@ -8,6 +8,7 @@ its bytes over the disk's rate, and what it takes without a budget. Linux.
     python benchmarks/budget.py llama-8b/c4 llama-8b/q4_0_m --models FOLDER --check
     python benchmarks/budget.py llama-8b/c4 --models FOLDER --policies balanced first none --check
     python benchmarks/budget.py llama-8b/c4 --models FOLDER --shares 0.5 --prompt-tokens 2000 --check
+    python benchmarks/budget.py llama-8b/c4 --models FOLDER --shares 0.6 --bits 2 --check
 """
 
 import argparse
@@ -25,6 +26,7 @@ from _duel import made, median
 from _memory_group import Ended, run
 
 import_tree()
+from edgert.engine.offload_items import MIN_CONTEXT  # noqa: E402
 from edgert.llm import DEFAULT_MODEL  # noqa: E402
 from edgert.offload import POLICIES, Placement  # noqa: E402
 from edgert.offload.prediction import predict  # noqa: E402
@@ -76,11 +78,15 @@ def answer(model: Path, files: Sequence[Path], arguments: argparse.Namespace, ra
     options = [] if ram_bytes is None else ["--ram", str(ram_bytes)]
     command = [
         sys.executable, "-m", "edgert", "run", "-m", str(model), "-p", TEXT, "-n", str(arguments.tokens), *SAMPLING,
-        "--ignore-eos", "--json", "--threads", str(arguments.threads), *options,
+        "--ignore-eos", "--json", "--threads", str(arguments.threads), *options, *bits_options(arguments),
     ]  # fmt: skip
     ended: Ended = run(command)
     ids = json.loads(ended.out)["tokens"] if ended.failure is None else None
     return {"failure": ended.failure, "ids": ids, "peak_bytes": ended.peak_bytes, "cached_bytes": cached_bytes(files)}
+
+
+def bits_options(arguments: argparse.Namespace) -> list[str]:
+    return ["--bits", str(arguments.bits), "-c", str(MIN_CONTEXT)] if arguments.bits else []
 
 
 def decode(name: str, model: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -98,14 +104,21 @@ def decode(name: str, model: Path, arguments: argparse.Namespace) -> list[dict[s
     disk = Disk(files, arguments.disk_seconds)
     basis = (model, arguments.threads, PROMPT_TOKENS, 1 + SETTLING_TOKENS + arguments.tokens)
     for _ in range(arguments.rounds):
-        whole_runs.append(disk.timed(basis))
+        whole_runs.append(disk.timed([*basis, 0, POLICIES[0], arguments.bits]))
         for (share, policy), done in runs.items():
-            done.append(disk.timed([*basis, budgets[share], policy]))
+            done.append(disk.timed([*basis, budgets[share], policy, arguments.bits]))
     compute_s = median([steady(one)[0] for one in whole_runs])
     rows = []
     for share, ram_bytes in budgets.items():
         obeyed = answers[share] | {"has_same_ids": answers[share]["ids"] == expected["ids"]}
-        row = {"case": name, "share": share, "budget_bytes": ram_bytes, "file_bytes": file_bytes, **obeyed}
+        row = {
+            "case": name,
+            "bits": arguments.bits,
+            "share": share,
+            "budget_bytes": ram_bytes,
+            "file_bytes": file_bytes,
+            **obeyed,
+        }
         if obeyed["failure"]:
             rows.append(row | {"policy": ""})
         for policy in arguments.policies if not obeyed["failure"] else ():
@@ -142,6 +155,8 @@ def missed(row: dict[str, Any]) -> list[str]:
         out.append("other tokens than without a budget")
     if row["policy"] == POLICIES[0] and row["ratio"] > TIME_BAR:
         out.append(f"time {row['ratio']:.2f} > {TIME_BAR} x the floor")
+    if row["bits"] and row["token_read_bytes"] > 0:
+        out.append(f"reads {row['token_read_bytes']:.0f} bytes a token at {row['bits']} bits")
     if row["policy"] == POLICIES[0] and abs(row["predicted_ratio"] - 1) > PREDICTION_BAR:
         out.append(f"predicted {row['predicted_ratio']:.2f} of what was measured")
     return out
@@ -246,6 +261,7 @@ def main() -> None:
     parser.add_argument(
         "--policies", nargs="+", default=POLICIES[:1], choices=POLICIES, help="ways to choose what stays"
     )
+    parser.add_argument("--bits", type=int, default=0, help="of the weights that are used: then nothing shall be read")
     parser.add_argument("--prompt-tokens", type=int, default=0, help="measure prompts of so many tokens instead")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=16, help="decoded tokens of each run")

@@ -27,8 +27,8 @@ CASES = ["llama-8b/q4_0_m", "moe-8l/q4_0_m", "moe-8l/q4_k_m"]
 PROMPT_TOKENS = 4
 # The first token after the prompt finds memory in another state than those that follow.
 FIRST_STEADY = 2
-# What the kernel charges to the group beyond the resident set: page tables, buffers, the files of libraries.
-MARGIN_BYTES, MARGIN_SHARE = 32 << 20, 0.03
+# For what the kernel charges to the group beside the resident set: page tables, buffers.
+MARGIN_BYTES = 16 << 20
 DENSE_BARS = {1.0: 1.0, 0.5: 2.4, 0.25: 1.7}
 MIXTURE_BARS = {0.5: 6.0, 0.25: 15.0}
 # Of the floor, the longer of disk and compute: reaches the bar of a dense model at this share of its file as well.
@@ -49,7 +49,7 @@ def measure(name: str, model: Path, arguments: argparse.Namespace) -> list[dict[
         compute.append(one_run([sys.executable, str(HERE / "_budget_ours.py"), *basis], files, None))
         for share, limit_bytes in limits.items():
             rates.append(read_rate(files[0], arguments.disk_seconds))
-            ram_bytes = int(limit_bytes * (1 - MARGIN_SHARE)) - MARGIN_BYTES
+            ram_bytes = limit_bytes - MARGIN_BYTES
             command = [sys.executable, str(HERE / "_budget_ours.py"), *basis, str(ram_bytes)]
             ours[share].append(one_run(command, files, limit_bytes))
             if arguments.peer_python:

@@ -25,7 +25,7 @@ class Reader:
     """
     Reads ranges of files in the background; for tests.
     """
-    def __init__(self, paths: collections.abc.Sequence[str], *, method: str = 'automatic', depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, faults: Faults | None = None) -> None:
+    def __init__(self, paths: collections.abc.Sequence[str], *, method: str = 'auto', depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, faults: Faults | None = None) -> None:
         ...
     def cancel(self, tag: int) -> None:
         ...
@@ -87,7 +87,7 @@ class WeightStore:
         """
     def set_stream(self, *, cuts: collections.abc.Sequence[tuple[str, collections.abc.Sequence[int]]], lock_order: collections.abc.Sequence[tuple[int, int]], lookups: collections.abc.Sequence[str], pool_bytes: int, ring_bytes: int, lent_bytes: int = 0, experts: collections.abc.Sequence[collections.abc.Sequence[str]] = [], top_k: int = 0, expert_bytes: int = 0, miss_bits: int = 0, neurons: collections.abc.Sequence[str] = [], neuron_bytes: int = 0, neuron_frequency: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.float32]] = [], policy: str = 'lfu', predictor: str = 'blend', depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, method: str = 'auto', faults: Faults | None = None) -> None:
         """
-        What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index into cuts, piece), the first is kept first. lookups: names of which rows are read when they are asked for. lent_bytes: of pool_bytes, what keys and values take as they grow. experts: of each layer gate, up, down of expert 0, of expert 1, ...; they share expert_bytes. miss_bits: those that are not there when the router asks are computed at so many bits, where they nest; 0: waited for. neurons: names of matrices that are read neuron by neuron, in the order of use; they share neuron_bytes. neuron_frequency: of each of them the share of tokens that activated each neuron, on another text; or nothing. faults: of the disk, for tests.
+        What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index into cuts, piece), the first is kept first. lookups: names of which rows are read when they are asked for. lent_bytes: of pool_bytes, or without cuts of expert_bytes, what activations, keys and values take. experts: of each layer gate, up, down of expert 0, of expert 1, ...; they share expert_bytes. miss_bits: those that are not there when the router asks are computed at so many bits, where they nest; 0: waited for. neurons: names of matrices that are read neuron by neuron, in the order of use; they share neuron_bytes. neuron_frequency: of each of them the share of tokens that activated each neuron, on another text; or nothing. faults: of the disk, for tests.
         """
     def start_loading(self, threads: int, is_budgeted: bool = False, *, depth: int = 8, chunk_bytes: int = 1048576, method: str = 'auto', faults: Faults | None = None) -> None:
         """
@@ -113,9 +113,9 @@ class KVSpill:
     """
     How much of the KV pages stays in memory, and where the others go.
     """
-    def __init__(self, *, memory_bytes: int, ring_bytes: int, folder: str, limit_bytes_per_s: int = 0, method: str = 'auto', faults: Faults | None = None) -> None:
+    def __init__(self, *, memory_bytes: int, ring_bytes: int, folder: str, depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, method: str = 'auto', faults: Faults | None = None) -> None:
         """
-        memory_bytes: of pages; ring_bytes: besides, of what is read from disk. folder: of the file. faults: of the disk, for tests.
+        memory_bytes: of pages; ring_bytes: besides, of what is read from disk. folder: of the file. Depth, chunk and limit: of the reads. faults: of the disk, for tests.
         """
 class Runtime:
     """

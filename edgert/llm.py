@@ -82,7 +82,6 @@ def load(
     >>> with edgert.load() as llm:
     ...     print(llm.generate("Once upon a time", max_tokens=32).text)
     """
-    started_s = time.perf_counter()
     options = LoadOptions(
         threads=threads,
         context=context,
@@ -98,6 +97,12 @@ def load(
         kv_ram=kv_ram,
         disk_limit=disk_limit,
     )
+    return load_with(path, options, progress)
+
+
+def load_with(path: str | os.PathLike[str] | None, options: LoadOptions, progress: Progress | None = None) -> LLM:
+    """As `load`, with its options in one value."""
+    started_s = time.perf_counter()
     opened = open_engine(DEFAULT_MODEL if path is None else Path(path), options, progress)
     return LLM(opened, load_s=time.perf_counter() - started_s)
 
@@ -286,7 +291,7 @@ class LLM:
 
     def advice(self, timings: Timings) -> str | None:
         """One sentence where an answer mostly waited for the disk: which other budget or width would be faster."""
-        if self.memory is None or timings.streaming is None:
+        if self.memory is None:
             return None
         return streaming_advice(
             self._opened.model, self.memory, timings, threads=self.threads, kv_format=self._opened.kv_format

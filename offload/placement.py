@@ -53,7 +53,8 @@ class Budget:
     """Bytes of memory in all, and those that are spent before the weights.
 
     base: interpreter, libraries, tokenizer. kv: keys and values in memory; kv_ring: what others are read into. reserve:
-    what the caller sets aside.
+    what the caller sets aside. idle: of activations and of keys and values, what one token at the begin of its context
+    does not need; it holds weights until it is needed.
     """
 
     total_bytes: int
@@ -62,6 +63,7 @@ class Budget:
     kv_bytes: int
     reserve_bytes: int = 0
     kv_ring_bytes: int = 0
+    idle_bytes: int = 0
 
     @property
     def fixed_bytes(self) -> int:
@@ -84,7 +86,7 @@ class Placement:
     reads the columns of its active neurons, in the order of use; what is kept of them shares neuron_cache_bytes.
 
     locked_bytes, streamed_bytes_per_token: file bytes of the pieces that are kept, and of what every token reads, while
-    the context is short: the share of keys and values that they do not need yet holds pieces too. Of experts those that
+    the context is short: idle memory of the budget holds pieces, or experts, too. Of experts those that
     are missed where all are equally likely, the worst case for a cache; of neurons the same, where ACTIVE_SHARE of them
     are active. fits: nothing is read twice.
     """
@@ -182,11 +184,11 @@ def place(
     if room >= needs.all_but_lookups:
         return _whole(parts, [item for item in items if item.kind != "lookup"], room)
     if room >= needs.all_dense:
-        return _whole(parts, [*parts.fixed, *parts.matrices, *parts.neurons], room)
+        return _whole(parts, [*parts.fixed, *parts.matrices, *parts.neurons], room, budget.idle_bytes)
     if room >= needs.all_matrices:
-        return _whole(parts, [*parts.fixed, *parts.matrices], room)
+        return _whole(parts, [*parts.fixed, *parts.matrices], room, budget.idle_bytes)
     if room >= needs.streaming:
-        return _streamed(parts, room, budget.kv_bytes, policy)
+        return _streamed(parts, room, budget.idle_bytes, policy)
     raise OutOfMemoryError(_too_small(budget, needs.least))
 
 
@@ -302,8 +304,11 @@ def _needs(parts: _Parts) -> _Needs:
     )
 
 
-def _whole(parts: _Parts, resident: Sequence[WeightItem], room: int) -> Placement:
-    """Without pieces: these weights stay; experts or neurons that are not among them get what is left."""
+def _whole(parts: _Parts, resident: Sequence[WeightItem], room: int, idle_bytes: int = 0) -> Placement:
+    """Without pieces: these weights stay; experts or neurons that are not among them get what is left.
+
+    Experts have what is idle besides.
+    """
     names = {item.name for item in resident}
     lookups = [item for item in parts.lookups if item.name not in names]
     scratch_bytes = parts.scratch_bytes if lookups else 0
@@ -315,7 +320,7 @@ def _whole(parts: _Parts, resident: Sequence[WeightItem], room: int) -> Placemen
     if has_neurons and not has_cache:
         neuron_bytes = left_bytes
     cache_bytes = left_bytes - neuron_bytes if has_cache else 0
-    missed_bytes = _missed_bytes(parts, cache_bytes) if has_cache else 0
+    missed_bytes = _missed_bytes(parts, cache_bytes + idle_bytes) if has_cache else 0
     return Placement(
         resident=tuple(item.name for item in resident),
         lookups=tuple(item.name for item in lookups),
@@ -335,7 +340,7 @@ def _whole(parts: _Parts, resident: Sequence[WeightItem], room: int) -> Placemen
     )
 
 
-def _streamed(parts: _Parts, room: int, lent_bytes: int, policy: Policy) -> Placement:
+def _streamed(parts: _Parts, room: int, idle_bytes: int, policy: Policy) -> Placement:
     """With pieces: the pool is smaller than all of them, or the matrices would have fitted as a whole."""
     pool_bytes = room - _resident_bytes(parts.fixed) - parts.expert_room_bytes - parts.scratch_bytes
     pool_bytes -= parts.beside_bytes
@@ -355,8 +360,10 @@ def _streamed(parts: _Parts, room: int, lent_bytes: int, policy: Policy) -> Plac
     remaining = [index for index, piece in enumerate(parts.pieces) if piece.weight in streamed_names]
     new_index = {old: new for new, old in enumerate(remaining)}
     order = tuple(new_index[index] for index in order if index in new_index)
-    # What keys and values do not need yet holds pieces.
-    locked_bytes, left_bytes = 0, pool_bytes + lent_bytes - ring_bytes
+    # What is idle holds pieces; where all fit, nothing passes through a ring.
+    locked_bytes, left_bytes = 0, pool_bytes + idle_bytes
+    if len(order) < len(pieces) or sum(piece.memory_bytes for piece in pieces) > left_bytes:
+        left_bytes -= ring_bytes
     for index in order:
         left_bytes -= pieces[index].memory_bytes
         if left_bytes < 0:

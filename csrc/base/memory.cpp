@@ -10,16 +10,20 @@ namespace {
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 }
 
-Memory::Memory(std::size_t num_bytes) {
+Memory::Memory(std::size_t num_bytes, bool with_huge_pages) {
   if (num_bytes == 0) return;
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::size_t used = (num_bytes + page - 1) / page * page;
   // Room to align to a huge page: a mapping that begins between two of them gets none at its ends.
-  const std::size_t slack = num_bytes >= kHugePage ? kHugePage : 0;
+  const bool is_huge = with_huge_pages && num_bytes >= kHugePage;
+  const std::size_t slack = is_huge ? kHugePage : 0;
   void* p = mmap(nullptr, used + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) throw std::bad_alloc();
   auto* begin = static_cast<std::uint8_t*>(p);
-  if (slack != 0) {
+#ifdef MADV_NOHUGEPAGE
+  if (!is_huge) madvise(p, used, MADV_NOHUGEPAGE);
+#endif
+  if (is_huge) {
     const std::size_t head = (kHugePage - reinterpret_cast<std::uintptr_t>(begin) % kHugePage) % kHugePage;
     if (head != 0) munmap(begin, head);
     begin += head;

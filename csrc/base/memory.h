@@ -14,7 +14,8 @@ inline constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple
 class Memory {
  public:
   Memory() = default;
-  explicit Memory(std::size_t num_bytes);
+  // with_huge_pages: where the system grants them; without, only pages of its least size that are written to are taken.
+  explicit Memory(std::size_t num_bytes, bool with_huge_pages = true);
   ~Memory();
   Memory(Memory&& other) noexcept { swap(other); }
   Memory& operator=(Memory&& other) noexcept {

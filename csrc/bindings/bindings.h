@@ -2,10 +2,13 @@
 #pragma once
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "formats/kv.h"
 #include "graph/runtime.h"
+#include "io/faulty_backend.h"
 #include "io/reader.h"
 #include "weights/store.h"
 
@@ -13,7 +16,8 @@ namespace edgert {
 
 // Throws std::invalid_argument for an unknown name.
 KVFormat kv_format_of(const std::string& name);
-ReadMethod read_method_of(const std::string& name);
+ReaderOptions reader_options(const std::string& method, std::int32_t depth, std::int64_t chunk_bytes,
+                             std::int64_t limit_bytes_per_s, const std::optional<Faults>& faults);
 // What was streamed so far; empty where nothing is.
 pybind11::dict stream_counters(const WeightStore& store);
 // What happened since Runtime::start_trace, in columns.

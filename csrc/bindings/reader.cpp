@@ -13,7 +13,6 @@
 
 #include "base/memory.h"
 #include "bindings/bindings.h"
-#include "io/faulty_backend.h"
 #include "io/read_backend.h"
 #include "io/read_rate.h"
 
@@ -24,15 +23,18 @@ namespace {
 
 using Names = std::vector<std::string>;  // in the order of the enumeration
 
-const Names kMethods{"automatic", "uring", "threads", "buffered"};
+const Names kMethods{"auto", "uring", "threads", "buffered"};
 const Names kPriorities{"demand", "planned", "predicted"};
 const Names kOutcomes{"complete", "failed", "cancelled"};
 
 template <typename T>
-T named(const Names& names, const std::string& name) {
-  for (std::size_t i = 0; i < names.size(); ++i)
+T named(const Names& names, const std::string& what, const std::string& name) {
+  std::string known;
+  for (std::size_t i = 0; i < names.size(); ++i) {
     if (names[i] == name) return static_cast<T>(i);
-  throw std::invalid_argument("reader: found '" + name + "', expected a known name");
+    known += (i == 0 ? "" : ", ") + names[i];
+  }
+  throw std::invalid_argument(what + ": found '" + name + "', expected one of: " + known);
 }
 
 using Ended = std::tuple<ReadTag, std::string, std::string>;
@@ -42,10 +44,8 @@ class BufferedReader {
  public:
   BufferedReader(const std::vector<std::string>& paths, const std::string& method, std::int32_t depth,
                  std::int64_t chunk_bytes, std::int64_t limit, const std::optional<Faults>& faults) {
-    ReaderOptions options{named<ReadMethod>(kMethods, method), depth, chunk_bytes, limit};
     for (const std::string& path : paths) files_.emplace_back(path);
-    if (faults) options.wrap = with_faults(*faults);
-    reader_.emplace(std::span<const File>(files_), options,
+    reader_.emplace(std::span<const File>(files_), reader_options(method, depth, chunk_bytes, limit, faults),
                     [this](ReadTag tag, ReadOutcome outcome, const std::string& error) {
                       const std::lock_guard lock(mutex_);
                       if (outcome != ReadOutcome::complete) buffers_.erase(tag);
@@ -60,7 +60,7 @@ class BufferedReader {
   }
 
   void submit(ReadTag tag, std::int32_t file, std::int64_t offset, std::int64_t length, const std::string& priority) {
-    const ReadPriority level = named<ReadPriority>(kPriorities, priority);
+    const ReadPriority level = named<ReadPriority>(kPriorities, "priority", priority);
     files_.at(static_cast<std::size_t>(file)).check_range(offset, length);
     const std::lock_guard lock(mutex_);
     const auto [place, is_new] = buffers_.try_emplace(tag);
@@ -113,6 +113,16 @@ std::tuple<double, bool> read_rate(const std::string& path, std::int64_t offset,
 
 }  // namespace
 
+ReaderOptions reader_options(const std::string& method, std::int32_t depth, std::int64_t chunk_bytes,
+                             std::int64_t limit_bytes_per_s, const std::optional<Faults>& faults) {
+  ReaderOptions options{.method = named<ReadMethod>(kMethods, "method", method),
+                        .depth = depth,
+                        .chunk_bytes = chunk_bytes,
+                        .limit_bytes_per_s = limit_bytes_per_s};
+  if (faults) options.wrap = with_faults(*faults);
+  return options;
+}
+
 void init_reader(py::module_& m) {
   const ReaderOptions defaults;
   const py::call_guard<py::gil_scoped_release> release;
@@ -129,7 +139,7 @@ void init_reader(py::module_& m) {
   py::class_<BufferedReader>(m, "Reader", "Reads ranges of files in the background; for tests.")
       .def(py::init<const std::vector<std::string>&, const std::string&, std::int32_t, std::int64_t, std::int64_t,
                     const std::optional<Faults>&>(),
-           py::arg("paths"), py::kw_only(), py::arg("method") = "automatic", py::arg("depth") = defaults.depth,
+           py::arg("paths"), py::kw_only(), py::arg("method") = "auto", py::arg("depth") = defaults.depth,
            py::arg("chunk_bytes") = defaults.chunk_bytes, py::arg("limit_bytes_per_s") = 0,
            py::arg("faults") = py::none())
       .def_property_readonly("method",
@@ -140,7 +150,7 @@ void init_reader(py::module_& m) {
       .def(
           "set_priority",
           [](BufferedReader& r, ReadTag tag, const std::string& priority) {
-            r.reader().set_priority(tag, named<ReadPriority>(kPriorities, priority));
+            r.reader().set_priority(tag, named<ReadPriority>(kPriorities, "priority", priority));
           },
           py::arg("tag"), py::arg("priority"))
       .def(

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "bindings/bindings.h"
-#include "io/faulty_backend.h"
 
 namespace py = pybind11;
 
@@ -263,13 +262,13 @@ bool can_write(const Runtime& runtime, const std::vector<std::pair<SequenceId, s
   return runtime.can_write(appends);
 }
 
-KVSpill make_spill(std::int64_t memory_bytes, std::int64_t ring_bytes, std::string folder,
-                   std::int64_t limit_bytes_per_s, const std::string& method, const std::optional<Faults>& faults) {
-  KVSpill spill{.memory_bytes = memory_bytes, .ring_bytes = ring_bytes, .folder = std::move(folder)};
-  spill.reader.method = read_method_of(method);
-  spill.reader.limit_bytes_per_s = limit_bytes_per_s;
-  if (faults) spill.reader.wrap = with_faults(*faults);
-  return spill;
+KVSpill make_spill(std::int64_t memory_bytes, std::int64_t ring_bytes, std::string folder, std::int32_t depth,
+                   std::int64_t chunk_bytes, std::int64_t limit_bytes_per_s, const std::string& method,
+                   const std::optional<Faults>& faults) {
+  return {.memory_bytes = memory_bytes,
+          .ring_bytes = ring_bytes,
+          .folder = std::move(folder),
+          .reader = reader_options(method, depth, chunk_bytes, limit_bytes_per_s, faults)};
 }
 
 py::dict kv_counters(const Runtime& runtime) {
@@ -287,6 +286,7 @@ py::dict kv_counters(const Runtime& runtime) {
 }  // namespace
 
 void init_runtime(py::module_& m) {
+  const ReaderOptions defaults;
   py::class_<PySpan>(m, "Span", "Tokens to append to a sequence, and which of their logits are wanted.")
       .def(py::init<SequenceId, Array<std::int32_t>, const std::string&, std::optional<Array<std::int32_t>>,
                     std::optional<Array<std::uint8_t>>, const std::vector<std::pair<std::int32_t, std::int32_t>>&>(),
@@ -294,11 +294,12 @@ void init_runtime(py::module_& m) {
            py::arg("positions") = py::none(), py::arg("tree_mask") = py::none(),
            py::arg("segments") = std::vector<std::pair<std::int32_t, std::int32_t>>{});
   py::class_<KVSpill>(m, "KVSpill", "How much of the KV pages stays in memory, and where the others go.")
-      .def(
-          py::init(&make_spill), py::kw_only(), py::arg("memory_bytes"), py::arg("ring_bytes"), py::arg("folder"),
-          py::arg("limit_bytes_per_s") = 0, py::arg("method") = "auto", py::arg("faults") = py::none(),
-          "memory_bytes: of pages; ring_bytes: besides, of what is read from disk. folder: of the file. faults: of the "
-          "disk, for tests.");
+      .def(py::init(&make_spill), py::kw_only(), py::arg("memory_bytes"), py::arg("ring_bytes"), py::arg("folder"),
+           py::arg("depth") = defaults.depth, py::arg("chunk_bytes") = defaults.chunk_bytes,
+           py::arg("limit_bytes_per_s") = 0, py::arg("method") = "auto", py::arg("faults") = py::none(),
+           "memory_bytes: of pages; ring_bytes: besides, of what is read from disk. folder: of the file. Depth, chunk "
+           "and "
+           "limit: of the reads. faults: of the disk, for tests.");
   py::class_<Runtime>(m, "Runtime", "Runs steps of a model; one caller at a time.")
       .def(py::init(&make_runtime), py::arg("graph"), py::arg("store"), py::kw_only(), py::arg("isa"),
            py::arg("threads"), py::arg("batch_tokens"), py::arg("round_tokens") = 0, py::arg("context"),

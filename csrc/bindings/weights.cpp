@@ -2,7 +2,6 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -10,7 +9,6 @@
 #include <tuple>
 
 #include "bindings/bindings.h"
-#include "io/faulty_backend.h"
 #include "weights/store.h"
 
 namespace py = pybind11;
@@ -52,16 +50,6 @@ py::array part(const std::shared_ptr<WeightStore>& store, const std::string& nam
                   py::cast(store));
   bytes.attr("setflags")(py::arg("write") = false);
   return bytes;
-}
-
-ReaderOptions reader_options(const std::string& method, std::int32_t depth, std::int64_t chunk_bytes,
-                             std::int64_t limit_bytes_per_s, const std::optional<Faults>& faults) {
-  ReaderOptions options{.method = read_method_of(method),
-                        .depth = depth,
-                        .chunk_bytes = chunk_bytes,
-                        .limit_bytes_per_s = limit_bytes_per_s};
-  if (faults) options.wrap = with_faults(*faults);
-  return options;
 }
 
 // See StreamPlan; weights by name. Depth, chunk and limit: ReaderOptions.
@@ -107,16 +95,6 @@ void start_loading(WeightStore& store, int threads, bool is_budgeted, std::int32
 }
 
 }  // namespace
-
-ReadMethod read_method_of(const std::string& name) {
-  constexpr std::array<std::pair<const char*, ReadMethod>, 4> kNames = {{{"auto", ReadMethod::automatic},
-                                                                         {"uring", ReadMethod::uring},
-                                                                         {"threads", ReadMethod::threads},
-                                                                         {"buffered", ReadMethod::buffered}}};
-  for (const auto& [known, method] : kNames)
-    if (name == known) return method;
-  throw std::invalid_argument("read method: found '" + name + "', expected auto, uring, threads or buffered");
-}
 
 // What the stream has done: totals, and (hits, late, waited_s) of each weight that is streamed.
 py::dict stream_counters(const WeightStore& store) {
@@ -175,7 +153,8 @@ void init_weights(py::module_& m) {
           "What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index "
           "into cuts, "
           "piece), the first is kept first. lookups: names of which rows are read when they are asked for. "
-          "lent_bytes: of pool_bytes, what keys and values take as they grow. experts: of each layer gate, up, down "
+          "lent_bytes: of pool_bytes, or without cuts of expert_bytes, what activations, keys and values take. "
+          "experts: of each layer gate, up, down "
           "of expert 0, of expert 1, ...; they share expert_bytes. miss_bits: those that are not there when the router "
           "asks are computed at so many bits, where they nest; 0: waited for. neurons: names of matrices that are read "
           "neuron by neuron, in the order of use; they share neuron_bytes. neuron_frequency: of each of them the share "

@@ -12,6 +12,9 @@ namespace edgert {
 namespace {
 
 constexpr int kPatientTurns = 4000;
+constexpr std::int64_t kPageBytes = 4096;
+// Of activations that the next step does not need: so much is kept.
+constexpr std::int64_t kIdleBytes = std::int64_t{1} << 20;
 constexpr std::chrono::microseconds kNap{50};
 
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
@@ -75,7 +78,7 @@ Executor::Executor(const Graph& graph, const WeightStore& store, KVStore& kv, co
       kernels_(kernels),
       choice_(graph, store, kernels, num_threads, round_rows, choice),
       plan_(make_plan(graph, store, kernels, round_rows, max_rows, num_threads)),
-      arena_(static_cast<std::size_t>(plan_.arena_bytes)),
+      arena_(static_cast<std::size_t>(plan_.arena_bytes), store.stream() == nullptr),
       scratch_(at(num_threads)),
       logits_stride_(round_up(graph.vocab_size(), kGroupColumns)),
       works_(plan_.steps.size()),
@@ -87,12 +90,64 @@ Executor::Executor(const Graph& graph, const WeightStore& store, KVStore& kv, co
     rope_offsets_.push_back(num_floats);
     num_floats += std::int64_t{plan_.max_rows} * rope.rotary_dim;
   }
-  rope_tables_ = Memory(static_cast<std::size_t>(num_floats) * sizeof(float));
+  rope_tables_ = Memory(static_cast<std::size_t>(num_floats) * sizeof(float), store.stream() == nullptr);
   prepare_attention();
   rows_.tokens.resize(at(plan_.round_rows));
   rows_.positions.resize(at(plan_.round_rows));
   rows_.logit_rows.resize(at(plan_.round_rows));
   rows_.spans.resize(at(plan_.round_rows));
+}
+
+// Whole pages of the rows that a step writes to: of a round, of all rounds where a buffer is carried on.
+std::int64_t Executor::touched_bytes(std::int32_t num_tokens, std::int32_t num_logits) const {
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+  for (const Buffer& b : plan_.buffers) {
+    const std::int64_t all = b.is_carried ? plan_.max_rows : plan_.round_rows;
+    const bool is_of_logits = b.rows == Rows::logits || b.rows == Rows::logit_experts;
+    const std::int64_t used =
+        std::min<std::int64_t>(all, round_up(is_of_logits ? num_logits : num_tokens, kTileVectors));
+    const auto add = [&](std::int64_t begin, std::int64_t end, bool is_by_row) {
+      const std::int64_t bytes = is_by_row ? ((end - begin) * used + all - 1) / all : end - begin;
+      if (bytes > 0)
+        ranges.emplace_back((b.offset + begin) / kPageBytes * kPageBytes,
+                            round_up(b.offset + begin + bytes, kPageBytes));
+    };
+    if (b.scale_columns == 0) {
+      add(0, b.num_bytes, b.width > 0);
+      continue;
+    }
+    const std::int64_t end = b.tables_offset > 0 ? b.tables_offset : b.num_bytes;
+    add(0, b.scales_offset, true);
+    add(b.scales_offset, b.sums_offset, true);
+    add(b.sums_offset, end, true);
+    add(end, b.num_bytes, false);
+  }
+  std::sort(ranges.begin(), ranges.end());
+  std::int64_t touched = 0, last = 0;
+  for (const auto& [begin, end] : ranges) {
+    touched += std::max<std::int64_t>(0, end - std::max(begin, last));
+    last = std::max(last, end);
+  }
+  for (const RopeSpec& rope : graph_.ropes)
+    touched +=
+        round_up(std::int64_t{num_tokens} * rope.rotary_dim * std::int64_t{sizeof(float)}, kPageBytes) + kPageBytes;
+  return touched;
+}
+
+std::int64_t Executor::shrink_to(std::int32_t num_tokens, std::int32_t num_logits) {
+  if (num_tokens != asked_tokens_ || num_logits != asked_logits_) {
+    asked_tokens_ = num_tokens;
+    asked_logits_ = num_logits;
+    asked_bytes_ = touched_bytes(num_tokens, num_logits);
+  }
+  // The same few pages are not given back and taken again for every token.
+  if (held_bytes_ - asked_bytes_ > kIdleBytes) {
+    arena_.give_back(0, arena_.num_bytes());
+    rope_tables_.give_back(0, rope_tables_.num_bytes());
+    held_bytes_ = 0;
+  }
+  held_bytes_ = std::max(held_bytes_, asked_bytes_);
+  return held_bytes_;
 }
 
 void Executor::start_profile() {

@@ -89,6 +89,9 @@ class Executor {
   std::vector<NeuronCounts> stop_neuron_counts();
   std::int64_t logits_stride() const { return logits_stride_; }
   std::int64_t arena_bytes() const { return static_cast<std::int64_t>(arena_.num_bytes()); }
+  // Before a step, where memory is short: the bytes of activations that it takes. What a larger step took is given
+  // back.
+  std::int64_t shrink_to(std::int32_t num_tokens, std::int32_t num_logits);
   const LinearChoice& choice() const { return choice_; }
 
  private:
@@ -140,6 +143,7 @@ class Executor {
   void run_items(const Step& step, std::int32_t begin, std::int32_t end, int thread);
 
   std::int32_t num_rows(Rows rows) const { return rows == Rows::tokens ? rows_.num_tokens : rows_.num_logits; }
+  std::int64_t touched_bytes(std::int32_t num_tokens, std::int32_t num_logits) const;
   std::int64_t row_of(const Buffer& b, std::int32_t r) const { return b.is_carried ? rows_.first_row + r : r; }
   float* row(std::int32_t buffer, std::int32_t r) const;
   std::int64_t stride(std::int32_t buffer) const;
@@ -194,6 +198,9 @@ class Executor {
   std::vector<RopeFrequencies> ropes_;
   std::vector<std::int64_t> rope_offsets_;  // into rope_tables_, in floats: cos then sin of a row
   Memory arena_, rope_tables_;
+  // The last step that was asked about and its bytes; most bytes of both that may hold something.
+  std::int32_t asked_tokens_ = 0, asked_logits_ = 0;
+  std::int64_t asked_bytes_ = 0, held_bytes_ = 0;
   std::vector<Scratch> scratch_;
   StepRows rows_;
   float* logits_ = nullptr;

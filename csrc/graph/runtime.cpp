@@ -7,6 +7,9 @@
 namespace edgert {
 namespace {
 
+// Of logits that the next step does not give: so much memory is kept.
+constexpr std::size_t kIdleLogitsBytes = std::size_t{1} << 20;
+
 std::vector<KVSpec> kv_specs(const Graph& graph) {
   std::vector<KVSpec> specs;
   for (const Node& node : graph.nodes) {
@@ -111,10 +114,12 @@ void Runtime::lay_out(std::span<const Span> spans, std::int32_t first, std::int3
 }
 
 // Passes of several rounds: each as long as the step, but for one that would ask for logits in two of its rounds.
-void Runtime::run_streamed(std::span<const Span> spans, std::int32_t num_tokens,
+void Runtime::run_streamed(std::span<const Span> spans, std::int32_t num_tokens, std::int32_t num_step_logits,
                            const std::function<bool()>& should_stop) {
   const std::int32_t round = executor_->round_rows();
   float* logits = logits_->as<float>();
+  other_bytes_ = kv_->memory_bytes() + executor_->shrink_to(num_tokens, num_step_logits) +
+                 static_cast<std::int64_t>(logits_->num_bytes());
   for (std::int32_t first = 0; first < num_tokens;) {
     std::int32_t end = first, num_logits = 0;
     // Routers are traced with what predicts the next ones: in passes of one round.
@@ -134,7 +139,7 @@ void Runtime::run_pass(std::span<const Span> spans, std::int32_t first, std::int
                        std::int32_t num_logits, float* logits, const std::function<bool()>& should_stop) {
   WeightStream& stream = *store_->stream();
   const std::int32_t round = executor_->round_rows(), num_rounds = (num_tokens + round - 1) / round;
-  stream.begin_pass(num_rounds, num_logits > 0 ? 1 : 0, kv_->memory_bytes(), should_stop);
+  stream.begin_pass(num_rounds, num_logits > 0 ? 1 : 0, other_bytes_, should_stop);
   if (ExpertStream* experts = stream.experts()) experts->begin_step(spans[0].tokens);
   begin_kv_pass(spans, first, num_tokens, [&] { return stream.is_stopped() || (should_stop && should_stop()); });
   const int num_segments = num_rounds == 1 ? 1 : executor_->num_segments();
@@ -185,6 +190,22 @@ bool Runtime::end_kv_pass() {
   return stream == nullptr || !stream->is_running() || stream->end_pass();
 }
 
+void Runtime::start_trace() {
+  executor_->start_trace();
+  if (WeightStream* stream = store_->stream()) stream->start_trace();
+  if (KVStream* stream = kv_->stream()) stream->start_trace();
+}
+
+std::pair<StepTrace, StreamTrace> Runtime::stop_trace() {
+  StreamTrace trace = store_->stream() != nullptr ? store_->stream()->stop_trace() : StreamTrace{};
+  if (KVStream* stream = kv_->stream()) {
+    const auto [waits, reads] = stream->stop_trace();
+    trace.waits.insert(trace.waits.end(), waits.begin(), waits.end());
+    for (const ReadEvent& event : reads) trace.reads.push_back(StreamTrace::Read{event});
+  }
+  return {executor_->stop_trace(), std::move(trace)};
+}
+
 void Runtime::stop() {
   if (WeightStream* stream = store_->stream()) stream->stop();
   if (KVStream* stream = kv_->stream()) stream->stop();
@@ -212,10 +233,11 @@ Logits Runtime::step(std::span<const Span> spans, const std::function<bool()>& s
                             " pages in memory, expected " + std::to_string(written) + " that the step writes");
   const std::int64_t stride = executor_->logits_stride();
   const auto logits_bytes = static_cast<std::size_t>(num_logits * stride * std::int64_t{sizeof(float)});
-  if (logits_->num_bytes() < logits_bytes) logits_ = std::make_shared<Memory>(logits_bytes);
+  if (logits_->num_bytes() < logits_bytes || logits_->num_bytes() > logits_bytes + kIdleLogitsBytes)
+    logits_ = std::make_shared<Memory>(logits_bytes);
   for (const Span& span : spans) kv_->reserve(span.sequence, static_cast<std::int32_t>(span.tokens.size()));
   if (store_->stream() != nullptr) {
-    run_streamed(spans, num_tokens, should_stop);
+    run_streamed(spans, num_tokens, num_logits, should_stop);
   } else {
     begin_kv_pass(spans, 0, num_tokens, should_stop);
     lay_out(spans, 0, num_tokens);

@@ -66,14 +66,9 @@ class Runtime {
   // Between the two, thread 0 notes what each step of the plan takes.
   void start_profile() { executor_->start_profile(); }
   Profile stop_profile() { return executor_->stop_profile(); }
-  // Between the two, what thread 0 does is kept with its time; reads and waits of a stream as well.
-  void start_trace() {
-    executor_->start_trace();
-    if (store_->stream() != nullptr) store_->stream()->start_trace();
-  }
-  std::pair<StepTrace, StreamTrace> stop_trace() {
-    return {executor_->stop_trace(), store_->stream() != nullptr ? store_->stream()->stop_trace() : StreamTrace{}};
-  }
+  // Between the two, what thread 0 does is kept with its time; reads of weights, keys and values, and waits as well.
+  void start_trace();
+  std::pair<StepTrace, StreamTrace> stop_trace();
   // Between the two, what the routers choose is kept: 2 bytes + 4 a choice, 4 an expert.
   void start_routing_trace() { executor_->start_routing_trace(); }
   RoutingTrace stop_routing_trace() { return executor_->stop_routing_trace(); }
@@ -85,7 +80,8 @@ class Runtime {
  private:
   void check(const Span& span, std::int32_t num_tokens_before) const;
   void lay_out(std::span<const Span> spans, std::int32_t first, std::int32_t num_tokens);
-  void run_streamed(std::span<const Span> spans, std::int32_t num_tokens, const std::function<bool()>& should_stop);
+  void run_streamed(std::span<const Span> spans, std::int32_t num_tokens, std::int32_t num_step_logits,
+                    const std::function<bool()>& should_stop);
   void run_pass(std::span<const Span> spans, std::int32_t first, std::int32_t num_tokens, std::int32_t num_logits,
                 float* logits, const std::function<bool()>& should_stop);
   void begin_kv_pass(std::span<const Span> spans, std::int32_t first, std::int32_t num_tokens,
@@ -99,6 +95,7 @@ class Runtime {
   std::unique_ptr<KVStore> kv_;
   std::unique_ptr<Executor> executor_;
   std::vector<KVRead> kv_reads_;  // of a pass
+  std::int64_t other_bytes_ = 0;  // of memory, beside weights: what the step computes with, keys and values
   std::shared_ptr<Memory> logits_ = std::make_shared<Memory>();
 };
 

@@ -147,4 +147,15 @@ KVStreamCounters KVStream::counters() const {
   return {reader_->counters(), waited_s_};
 }
 
+void KVStream::start_trace() {
+  const std::unique_lock<std::mutex> lock = pass_.lock();
+  pass_.start_trace();
+  reader_->start_trace();
+}
+
+std::pair<std::vector<WaitEvent>, std::vector<ReadEvent>> KVStream::stop_trace() {
+  const std::unique_lock<std::mutex> lock = pass_.lock();
+  return {pass_.stop_trace(), reader_->stop_trace()};
+}
+
 }  // namespace edgert

@@ -68,6 +68,9 @@ class KVStream {
   bool is_running() const { return !reads_.empty(); }
   bool is_stopped() const { return pass_.is_stopped(); }
   KVStreamCounters counters() const;
+  // Between passes: from now on reads, and waits of the thread that runs the passes, are kept.
+  void start_trace();
+  std::pair<std::vector<WaitEvent>, std::vector<ReadEvent>> stop_trace();
 
  private:
   std::int32_t next_page(const KVRead& read, std::int32_t page) const;

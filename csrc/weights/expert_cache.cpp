@@ -127,6 +127,14 @@ void ExpertCache::begin_load(std::int32_t layer, std::int32_t expert) {
   load_.push_back({layer, expert});
 }
 
+CacheDecision ExpertCache::resize(std::int64_t capacity_bytes) {
+  clear_lists();
+  has_been_full_ &= capacity_bytes <= options_.capacity_bytes;
+  options_.capacity_bytes = capacity_bytes;
+  make_room(0, kAnything);
+  return decision();
+}
+
 void ExpertCache::release(std::int32_t layer, std::int32_t expert) { at(layer, expert).is_pinned = false; }
 
 void ExpertCache::release(std::int32_t layer) {

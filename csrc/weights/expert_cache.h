@@ -75,12 +75,17 @@ class ExpertCache {
   // An expert of the last `route`, pinned and resident, waits again: it may be evicted until it is admitted.
   void postpone(std::int32_t layer, std::int32_t expert);
 
+  // From now on so much; what does not fit is evicted. REQUIRES: nothing is in flight or pinned; room for the experts
+  // of one token and the predicted reads.
+  CacheDecision resize(std::int64_t capacity_bytes);
+
   // What to read ahead for a layer that will route soon; also keeps what it will likely want from being evicted.
   CacheDecision prefetch(std::int32_t layer, const PredictionHints& hints);
 
-  // What to read into memory that was never used, when the disk has nothing else to do: an expert of the layer, or of
-  // the first one after it that has any on disk, the one that was needed most. Evicts nothing, and is not taken back
-  // when its layer routes without it. What becomes free after an eviction is for what the router asks for next.
+  // What to read into memory that was not used since the cache has this size, when the disk has nothing else to do: an
+  // expert of the layer, or of the first one after it that has any on disk, the one that was needed most. Evicts
+  // nothing, and is not taken back when its layer routes without it. What becomes free after an eviction is for what
+  // the router asks for next.
   CacheDecision fill(std::int32_t layer);
 
   void arrived(std::int32_t layer, std::int32_t expert);
@@ -150,7 +155,7 @@ class ExpertCache {
   void clear_lists();
   CacheDecision decision() const;
 
-  const ExpertCacheOptions options_;
+  ExpertCacheOptions options_;
   const std::unique_ptr<EvictionPolicy> policy_;
   const std::unique_ptr<ExpertPredictor> predictor_;
   std::vector<Expert> experts_;

@@ -50,25 +50,28 @@ ExpertStream::ExpertStream(const std::vector<const WeightRequest*>& requests,
       raw_slot_bytes_ = std::max(raw_slot_bytes_, pieces_.back().raw_bytes);
     }
   }
+  const std::int64_t sure_bytes = plan.bytes - plan.lent_bytes;
   std::int64_t num_raw = 0;
   if (raw_slot_bytes_ > 0) {
-    const std::int64_t most = (plan.bytes - plan.top_k * slot_bytes_) / raw_slot_bytes_;
-    num_raw = std::max<std::int64_t>(2, plan.bytes / kRawShare / raw_slot_bytes_);
+    const std::int64_t most = (sure_bytes - plan.top_k * slot_bytes_) / raw_slot_bytes_;
+    num_raw = std::max<std::int64_t>(2, sure_bytes / kRawShare / raw_slot_bytes_);
     num_raw = std::max<std::int64_t>(1, std::min(num_raw, most));
   }
-  const std::int64_t num_slots = std::min<std::int64_t>((plan.bytes - num_raw * raw_slot_bytes_) / slot_bytes_,
-                                                        static_cast<std::int64_t>(pieces_.size()));
-  if (num_slots < plan.top_k)
-    throw std::invalid_argument("experts: found memory for " + std::to_string(std::max<std::int64_t>(0, num_slots)) +
-                                " of them, expected at least " + std::to_string(plan.top_k));
   num_raw_slots_ = static_cast<std::size_t>(num_raw);
+  most_slots_ = static_cast<std::int64_t>(pieces_.size());
+  least_slots_ = std::min(most_slots_, (sure_bytes - num_raw * raw_slot_bytes_) / slot_bytes_);
+  if (least_slots_ < plan.top_k)
+    throw std::invalid_argument("experts: found memory for " + std::to_string(std::max<std::int64_t>(0, least_slots_)) +
+                                " of them, expected at least " + std::to_string(plan.top_k));
+  const std::int64_t num_slots = slots_within(plan.bytes);
+  most_slots_ = num_slots;
   memory_ = Memory(static_cast<std::size_t>(num_slots * slot_bytes_ + kVectorSlack));
   raw_ = Memory(static_cast<std::size_t>(num_raw > 0 ? num_raw * raw_slot_bytes_ + kVectorSlack : 0));
   for (std::int64_t i = num_slots; i-- > 0;) free_slots_.push_back(static_cast<std::int32_t>(i));
   for (std::int64_t i = num_raw; i-- > 0;) free_raw_slots_.push_back(static_cast<std::int32_t>(i));
   num_coarse_.resize(plan.layers.size());
   // What is in flight is not evicted: with predictions it leaves room for the experts of one token.
-  const std::int64_t num_spare = num_slots - plan.top_k;
+  const std::int64_t num_spare = least_slots_ - plan.top_k;
   if (plan.miss_bits > 0)
     max_rests_ =
         static_cast<std::size_t>(std::min(std::max<std::int64_t>(1, kRestBytes / slot_bytes_), (num_spare + 1) / 2));
@@ -93,13 +96,44 @@ ExpertRef ExpertStream::ref(std::size_t piece) const {
   return {static_cast<std::int32_t>(piece / num), static_cast<std::int32_t>(piece % num)};
 }
 
-void ExpertStream::begin_step(std::span<const std::int32_t> tokens) {
-  const std::unique_lock<std::mutex> lock = pass_.lock();
+std::int64_t ExpertStream::slots_within(std::int64_t num_bytes) const {
+  const std::int64_t num = (num_bytes - static_cast<std::int64_t>(num_raw_slots_) * raw_slot_bytes_) / slot_bytes_;
+  return std::clamp(num, least_slots_, most_slots_);
+}
+
+void ExpertStream::resize(std::int64_t num_bytes) {
+  for (const std::size_t piece : waiting_) {
+    states_[piece]->is_waiting = false;
+    ended_.push_back({piece, ReadOutcome::cancelled, false});
+  }
+  waiting_.clear();
+  tidy();
+  const std::int64_t before = num_slots(), now = slots_within(num_bytes);
+  apply(cache_->resize(now * slot_bytes_), ReadPriority::predicted);
+  for (std::int64_t i = before; i < now; ++i) free_slots_.push_back(static_cast<std::int32_t>(i));
+  std::erase_if(free_slots_, [now](std::int32_t slot) { return slot >= now; });
+  for (const std::unique_ptr<State>& s : states_) {
+    if (s->slot < now) continue;
+    std::uint8_t* const memory = memory_.data() + free_slots_.back() * slot_bytes_;
+    std::copy_n(s->memory, slot_bytes_, memory);
+    s->memory = memory;
+    s->slot = free_slots_.back();
+    free_slots_.pop_back();
+  }
+  if (now < before) memory_.give_back(static_cast<std::size_t>(now * slot_bytes_ + kVectorSlack), memory_.num_bytes());
+}
+
+// A pass that was stopped left reads that have ended, and some of its experts pinned.
+void ExpertStream::tidy() {
   give_up_left();
   drain();
-  // A pass that was stopped left some of its experts pinned.
   for (std::int32_t layer = 0; layer < cache_->shape().num_layers; ++layer) cache_->release(layer);
   group_.clear();
+}
+
+void ExpertStream::begin_step(std::span<const std::int32_t> tokens) {
+  const std::unique_lock<std::mutex> lock = pass_.lock();
+  tidy();
   cache_->begin_step(tokens);
   apply(cache_->prefetch(0, {}), ReadPriority::predicted);
 }

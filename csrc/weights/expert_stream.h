@@ -18,7 +18,8 @@ namespace edgert {
 struct ExpertPlan {
   std::vector<std::vector<WeightId>> layers;  // of each layer: gate, up, down of expert 0, of expert 1, ...
   std::int32_t top_k = 1;
-  std::int64_t bytes = 0;  // of memory for experts, raw bytes included; 0: all are resident
+  std::int64_t bytes = 0;       // of memory for experts, raw bytes included; 0: all are resident
+  std::int64_t lent_bytes = 0;  // of these, that others may take
   std::string policy = kDefaultPolicy, predictor = kDefaultPredictor;
   // Experts that are not there when the router asks are computed from the parts up to this width; 0: waited for.
   std::int32_t miss_bits = 0;
@@ -64,6 +65,9 @@ class ExpertStream {
   // With the lock of the pass.
   void read_ended(ReadTag piece, ReadOutcome outcome);
   bool is_settled() const { return num_reading_ == 0; }
+  // Between passes, settled: the memory from now on, at most what the plan gave; experts beyond it are evicted.
+  void resize(std::int64_t num_bytes);
+  bool can_resize(std::int64_t num_bytes) const { return slots_within(num_bytes) != num_slots(); }
   const Piece& piece(ReadTag number) const { return pieces_[static_cast<std::size_t>(number)]; }
   std::int64_t num_slots() const { return cache_->capacity_bytes() / slot_bytes_; }
   std::vector<ExpertCounters> counters() const;
@@ -93,6 +97,8 @@ class ExpertStream {
     return static_cast<std::size_t>(cache_->shape().slot(expert.layer, expert.expert));
   }
   ExpertRef ref(std::size_t piece) const;
+  std::int64_t slots_within(std::int64_t num_bytes) const;
+  void tidy();
   void apply(const CacheDecision& decision, ReadPriority priority);
   void drain();
   bool can_begin(std::size_t piece) const;
@@ -119,6 +125,7 @@ class ExpertStream {
   std::vector<std::unique_ptr<State>> states_;
   std::vector<Place> place_of_;  // by WeightId
   std::int64_t slot_bytes_ = 0, raw_slot_bytes_ = 0;
+  std::int64_t least_slots_ = 1, most_slots_ = 1;
   std::size_t num_raw_slots_ = 0;
   Memory memory_, raw_;
   std::vector<std::int32_t> free_slots_, free_raw_slots_;

@@ -9,7 +9,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kLentSteps = 8;
+// Of what may be lent: a step in which it is taken; it is taken back in two, so that the ring seldom moves.
+constexpr std::int64_t kLentSteps = 64;
 constexpr ReadTag kLookup = ReadTag{1} << 40, kExpert = ReadTag{1} << 41,
                   kNeurons = ReadTag{1} << 42;  // in the number of a piece
 
@@ -39,19 +40,23 @@ WeightStream::WeightStream(std::span<const File> files, std::span<const WeightRe
   if (largest_raw > 0) raw_bytes = std::max(whole(plan.ring_bytes / 2), 2 * largest_raw);
   ring_bytes_ = std::max(whole(plan.ring_bytes - raw_bytes), 2 * largest_);
   pool_bytes_ = std::max(whole(plan.pool_bytes - raw_bytes), ring_bytes_);
-  max_lent_bytes_ = std::min(whole(plan.lent_bytes), pool_bytes_ - ring_bytes_);
+  expert_bytes_ = plan.experts.bytes;
+  max_lent_bytes_ = pieces_.empty() ? plan.lent_bytes : std::min(whole(plan.lent_bytes), pool_bytes_ - ring_bytes_);
   lent_step_ = std::max<std::int64_t>(1, (max_lent_bytes_ + kLentSteps - 1) / kLentSteps);
   pool_ = Memory(static_cast<std::size_t>(pool_bytes_ + kVectorSlack));
   raw_ = Memory(static_cast<std::size_t>(raw_bytes > 0 ? raw_bytes + kVectorSlack : 0));
   raw_ring_.reset(0, raw_bytes);
-  limit_ = pool_bytes_ - ring_bytes_;
   end_ = pool_bytes_;
+  limit_ = kept_limit(end_);
   ring_.reset(limit_, end_);
   reader_ = std::make_unique<Reader>(
       files, options,
       [this](ReadTag tag, ReadOutcome outcome, const std::string& error) { read_ended(tag, outcome, error); });
-  if (plan.experts.bytes > 0)
-    experts_ = std::make_unique<ExpertStream>(requests_, views_, plan.experts, pass_, *reader_, kExpert);
+  if (plan.experts.bytes > 0) {
+    ExpertPlan experts = plan.experts;
+    if (pieces_.empty()) experts.lent_bytes = plan.lent_bytes;
+    experts_ = std::make_unique<ExpertStream>(requests_, views_, experts, pass_, *reader_, kExpert);
+  }
   if (!plan.neurons.weights.empty())
     neurons_ = std::make_unique<NeuronStream>(requests_, plan.neurons, pass_, *reader_, kNeurons);
 }
@@ -92,6 +97,12 @@ void WeightStream::order_locks(const StreamPlan& plan) {
     lock_places_[static_cast<std::size_t>(s.first_piece + piece)] = end;
     end += at(s.first_piece + piece).memory_bytes;
   }
+  if (std::find(lock_places_.begin(), lock_places_.end(), -1) == lock_places_.end()) all_kept_bytes_ = end;
+}
+
+// Of a pool that ends there: bytes of kept pieces while nothing is shared by rounds. Where all fit, no ring is needed.
+std::int64_t WeightStream::kept_limit(std::int64_t end) const {
+  return all_kept_bytes_ >= 0 && all_kept_bytes_ <= end ? end : end - ring_bytes_;
 }
 
 std::int32_t WeightStream::piece_of(const Streamed& weight, std::int32_t strip) const {
@@ -113,12 +124,14 @@ void WeightStream::set_uses(const std::vector<Use>& uses, std::size_t num_lookup
   // With all lent that may be: what can be shared then can be shared always.
   lent_bytes_ = max_lent_bytes_;
   shared_limit_ = find_shared_limit();
-  lend(0);
+  std::unique_lock<std::mutex> lock = pass_.lock();
+  lend(0, lock);
 }
 
 // The most bytes of kept pieces beside which the others of every segment fit the ring together; -1: there is no room.
 std::int64_t WeightStream::find_shared_limit() const {
-  const std::int64_t pool = pool_bytes_ - lent_bytes_;
+  const std::int64_t pool = pool_end();
+  if (kept_limit(pool) == pool) return pool;
   const auto num_segments =
       segment_of_.empty() ? 1 : static_cast<std::size_t>(*std::max_element(segment_of_.begin(), segment_of_.end())) + 1;
   std::vector<std::int64_t> streamed(num_segments);
@@ -146,11 +159,19 @@ std::int64_t WeightStream::find_shared_limit() const {
   }
 }
 
-// In steps: each one moves the ring.
-void WeightStream::lend(std::int64_t num_bytes) {
-  const std::int64_t lent = std::min(max_lent_bytes_, (num_bytes + lent_step_ - 1) / lent_step_ * lent_step_);
-  if (lent == lent_bytes_) return;
-  lent_bytes_ = round_up(lent, kDirectAlignment);
+// In steps: each one moves the ring, or experts.
+void WeightStream::lend(std::int64_t num_bytes, std::unique_lock<std::mutex>& lock) {
+  const std::int64_t lent = std::min(max_lent_bytes_, round_up(num_bytes, lent_step_));
+  if (lent <= lent_bytes_ && lent + 2 * lent_step_ > lent_bytes_) return;
+  if (pieces_.empty()) {
+    lent_bytes_ = lent;
+    if (experts_ == nullptr || !experts_->can_resize(expert_bytes_ - lent)) return;
+    reader_->cancel_all();
+    pass_.settle(lock, [this] { return is_settled(); });
+    experts_->resize(expert_bytes_ - lent);
+    return;
+  }
+  lent_bytes_ = std::min(max_lent_bytes_, round_up(lent, kDirectAlignment));
   if (shared_limit_ >= 0) shared_limit_ = find_shared_limit();
 }
 
@@ -187,9 +208,9 @@ void WeightStream::begin_pass(std::int32_t num_rounds, std::int32_t num_logits_r
   std::unique_lock<std::mutex> lock = pass_.lock();
   num_rounds_ = num_rounds;
   num_logits_rounds_ = num_logits_rounds;
-  lend(lent_bytes);
-  const std::int64_t end = pool_bytes_ - lent_bytes_;
-  set_limit(num_rounds > 1 ? shared_limit_ : end - ring_bytes_, end, lock);
+  lend(lent_bytes, lock);
+  const std::int64_t end = pool_end();
+  set_limit(num_rounds > 1 ? shared_limit_ : kept_limit(end), end, lock);
   if (!is_next_lap_) cursor_ = 0;
   is_next_lap_ = false;
   pass_.begin(std::move(should_stop));

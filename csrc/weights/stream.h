@@ -29,7 +29,7 @@ struct StreamPlan {
   std::vector<std::pair<std::int32_t, std::int32_t>> lock_order;
   std::vector<WeightId> lookups;  // matrices of which single rows are read when they are asked for
   std::int64_t pool_bytes = 0;    // for pieces, raw bytes included, and for what others take of it (begin_pass)
-  std::int64_t lent_bytes = 0;    // of these, that others may take
+  std::int64_t lent_bytes = 0;    // of these, that others may take; without pieces, of the experts' memory
   std::int64_t ring_bytes = 0;    // of these, for pieces that are not kept
   ExpertPlan experts;
   NeuronPlan neurons;
@@ -48,7 +48,7 @@ struct StreamCounters {
 struct StreamTrace {
   struct Read {
     ReadEvent event;
-    WeightId weight = -1;                          // of an expert the first of its matrices
+    WeightId weight = -1;                          // of an expert the first of its matrices; -1: keys and values
     std::int32_t first_strip = 0, num_strips = 0;  // of a piece; 0: a row of a lookup, a whole expert, or neurons
   };
   std::vector<WaitEvent> waits;
@@ -77,8 +77,9 @@ class WeightStream {
   // only logits need are left out: a pass of several rounds asks for logits in one of them.
   bool can_share_rounds() const { return shared_limit_ >= 0; }
 
-  // lent_bytes: of the pool that others use from now on; it is taken in steps, as pieces move then. should_stop: asked
-  // now and then while a thread of the caller's waits. The rounds of a pass run segment by segment.
+  // lent_bytes: of the pool, or of the experts' memory, that others use from now on; it is taken in steps, as weights
+  // move then. should_stop: asked now and then while a thread of the caller's waits. The rounds of a pass run segment
+  // by segment.
   void begin_pass(std::int32_t num_rounds, std::int32_t num_logits_rounds, std::int64_t lent_bytes,
                   std::function<bool()> should_stop);
   // Throws ReadError if a read failed, std::invalid_argument if what was read is wrong.
@@ -129,7 +130,9 @@ class WeightStream {
   void order_locks(const StreamPlan& plan);
   std::int32_t piece_of(const Streamed& weight, std::int32_t strip) const;
   std::int64_t find_shared_limit() const;
-  void lend(std::int64_t num_bytes);
+  std::int64_t pool_end() const { return pieces_.empty() ? pool_bytes_ : pool_bytes_ - lent_bytes_; }
+  std::int64_t kept_limit(std::int64_t end) const;
+  void lend(std::int64_t num_bytes, std::unique_lock<std::mutex>& lock);
   void read_ended(ReadTag tag, ReadOutcome outcome, const std::string& error);
   bool prepare(std::int32_t piece, std::int32_t begin, std::int32_t end);
   void advance();
@@ -155,8 +158,9 @@ class WeightStream {
   std::vector<Streamed> of_;               // by WeightId
   std::vector<std::int32_t> segment_of_;   // of each piece
   std::int64_t largest_ = 0, ring_bytes_ = 0;
-  // Of the pool: bytes in all, those that may be lent, a step of them, those that are.
-  std::int64_t pool_bytes_ = 0, max_lent_bytes_ = 0, lent_step_ = 1, lent_bytes_ = 0;
+  std::int64_t all_kept_bytes_ = -1;  // of all pieces, if each may be kept
+  // Of the pool, and for experts: bytes in all, those of either that may be lent, a step of them, those that are.
+  std::int64_t pool_bytes_ = 0, expert_bytes_ = 0, max_lent_bytes_ = 0, lent_step_ = 1, lent_bytes_ = 0;
   // Of the pool: bytes of kept pieces in a pass of several rounds, -1 where there can be none; the same now; where the
   // ring ends.
   std::int64_t shared_limit_ = -1, limit_ = 0, end_ = 0;

@@ -6,56 +6,28 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
 
 from edgert.cli.printable import printable
 from edgert.cli.terminal import BytesProgress, StatusLine, notice
+from edgert.engine.opening import LoadOptions
 from edgert.engine.output import Chunk
 from edgert.engine.stream import ChunkStream
 from edgert.errors import size
-from edgert.llm import LLM, load
+from edgert.llm import LLM, load_with
 from edgert.offload.sizes import format_bytes
 
 # A prompt that is read in less shows no progress.
 PROMPT_PATIENCE_S = 2.0
 
 
-def open_model(
-    path: Path | None,
-    *,
-    threads: int | None,
-    context: int | None,
-    bits: int | None = None,
-    miss_bits: int | None = None,
-    active_experts: int | None = None,
-    min_expert_weight: float | None = None,
-    kv_format: str = "f16",
-    cache: bool = False,
-    ram: str | None = None,
-    kv_ram: str | None = None,
-    disk_limit: str | None = None,
-) -> LLM:
-    """The model, with its progress on stderr while its weights are read. Values are checked by `load`."""
+def open_model(path: Path | None, options: LoadOptions) -> LLM:
+    """The model, with its progress on stderr while its weights are read."""
     with BytesProgress(f"loading {path.name if path else 'the model'}") as progress:
-        llm = load(
-            path,
-            threads=threads,
-            context=context,
-            bits=bits,
-            miss_bits=miss_bits,
-            active_experts=active_experts,
-            min_expert_weight=min_expert_weight,
-            kv_format=cast(Any, kv_format),
-            cache=cache,
-            ram=ram,
-            kv_ram=kv_ram,
-            disk_limit=disk_limit,
-            progress=progress.update,
-        )
+        llm = load_with(path, options, progress.update)
     if llm.lossy:
         given = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in llm.lossy.items())
         notice(f"lossy: {given}")
-    if ram is None and llm.memory is not None and not llm.memory.placement.fits:
+    if options.ram is None and llm.memory is not None and not llm.memory.placement.fits:
         notice(
             f"{llm.path.name} takes {size(llm.file_bytes)}, {size(llm.free_bytes)} are free: reading it from disk as "
             f"it runs, within {format_bytes(llm.memory.budget.total_bytes)}; --ram sets how much"

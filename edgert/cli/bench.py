@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,8 +16,9 @@ from edgert.cli.terminal import StatusLine
 from edgert.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pathlib import Path
 
+    from edgert.engine.opening import LoadOptions
     from edgert.engine.output import Timings
     from edgert.engine.streaming import StreamingStats
     from edgert.llm import LLM
@@ -89,11 +89,9 @@ def bench(
     for name, value, low in (("-p", prompt_tokens, 1), ("-n", max_tokens, 2)):
         if value < low:
             raise UsageError(f"{name}: found {value}, expected at least {low}")
-    from edgert.cli.answers import open_model
+    from edgert.engine.opening import LoadOptions
 
-    open_with = partial(
-        open_model,
-        opened,
+    load_options = LoadOptions(
         bits=bits,
         miss_bits=miss_bits,
         active_experts=active_experts,
@@ -103,7 +101,8 @@ def bench(
         kv_ram=kv_ram,
         disk_limit=disk_limit,
     )
-    results = [_measure(open_with, count, prompt_tokens, max_tokens, with_profile=profile) for count in counts]
+    sizes = (prompt_tokens, max_tokens)
+    results = [_measure(opened, load_options, count, *sizes, with_profile=profile) for count in counts]
     subject, rows = results[0][0], [row for _, row, _ in results]
     profiles = [profiled for _, _, one_count in results for profiled in one_count]
     if as_json:
@@ -137,11 +136,18 @@ def thread_list(text: str | None) -> list[int]:
 
 
 def _measure(
-    open_with: Callable[..., LLM], threads: int, prompt_tokens: int, max_tokens: int, *, with_profile: bool
+    path: Path | None,
+    load_options: LoadOptions,
+    threads: int,
+    prompt_tokens: int,
+    max_tokens: int,
+    *,
+    with_profile: bool,
 ) -> tuple[BenchedModel, BenchRow, list[PhaseProfile]]:
+    from edgert.cli.answers import open_model
     from edgert.device.bandwidth import measure_bandwidth
 
-    with open_with(threads=threads, context=prompt_tokens + max_tokens) as llm:
+    with open_model(path, replace(load_options, threads=threads, context=prompt_tokens + max_tokens)) as llm:
         subject = BenchedModel(
             model=str(llm.path),
             architecture=llm.architecture,

@@ -91,22 +91,25 @@ def run(
     )
     variables = options.template_variables(chat_template_kwargs)
     from edgert.cli.answers import open_model
+    from edgert.engine.opening import LoadOptions
 
     with (
         trace_file(trace) as file,
         open_model(
             options.model_path(model),
-            threads=threads,
-            context=context,
-            bits=bits,
-            miss_bits=miss_bits,
-            active_experts=active_experts,
-            min_expert_weight=min_expert_weight,
-            kv_format=kv_format,
-            cache=cache,
-            ram=ram,
-            kv_ram=kv_ram,
-            disk_limit=disk_limit,
+            LoadOptions(
+                threads=threads,
+                context=context,
+                bits=bits,
+                miss_bits=miss_bits,
+                active_experts=active_experts,
+                min_expert_weight=min_expert_weight,
+                kv_format=kv_format,
+                cache=cache,
+                ram=ram,
+                kv_ram=kv_ram,
+                disk_limit=disk_limit,
+            ),
         ) as llm,
         traced(llm, file),
     ):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgert import _core
+from edgert.engine.kv_plan import PAGE_TOKENS
 from edgert.engine.output import Chunk
 from edgert.engine.profile import StepProfile, step_profile
 from edgert.engine.prompt_cache import PromptCache
@@ -288,7 +289,7 @@ class Engine:
         states = [self._state(sequence) for sequence in running.values()]
         while True:
             wanted = plan_step(states, self._step_tokens, driver=driver.key)
-            plan = self._fit_pages(wanted, running)
+            plan = self._fit_pages(self._fit_memory(wanted, running), running)
             if plan.spans or not wanted.spans:
                 return plan
             passed_over = {span.key for span in wanted.spans}
@@ -297,6 +298,25 @@ class Engine:
     def _state(self, sequence: Sequence) -> SequenceState:
         state = sequence.state()
         return replace(state, most_tokens=self._logit_rows) if sequence.wants_all_logits else state
+
+    def _fit_memory(self, plan: StepPlan, running: dict[int, Sequence]) -> StepPlan:
+        """The spans that write no more pages than memory holds, in the order of the plan; one may lose its last tokens.
+
+        What is left out goes first in a later step, as it has been without one the longest.
+        """
+        spans: list[PlannedSpan] = []
+        appends: list[tuple[int, int]] = []
+        for span in plan.spans:
+            core_id, num_tokens = running[span.key].core_id, span.num_tokens
+            if core_id is None:
+                continue
+            while num_tokens > 0 and not self._runtime.can_write([*appends, (core_id, num_tokens)]):
+                num_tokens = (span.start + num_tokens - 1) // PAGE_TOKENS * PAGE_TOKENS - span.start  # a page less
+            if num_tokens > 0:
+                is_last = span.is_last and num_tokens == span.num_tokens
+                spans.append(replace(span, num_tokens=num_tokens, is_last=is_last))
+                appends.append((core_id, num_tokens))
+        return StepPlan(tuple(spans))
 
     def _fit_pages(self, plan: StepPlan, running: dict[int, Sequence]) -> StepPlan:
         """The spans that get pages, the oldest request's first.
@@ -309,8 +329,6 @@ class Engine:
             # A request that was preempted for an older one has no sequence in the core any more.
             while sequence.core_id is not None:
                 append = (sequence.core_id, span.num_tokens)
-                if not self._runtime.can_write([*appends.values(), append]):
-                    break  # in a later step
                 if self._runtime.can_reserve([*appends.values(), append]):
                     appends[span.key] = append
                     break

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgert import _core
+from edgert.device.read_size import disks_file, read_size_for
 from edgert.errors import OutOfMemoryError, UsageError
 from edgert.graph import Graph
 from edgert.offload.sizes import as_option
@@ -16,8 +17,6 @@ PAGE_TOKENS = 64
 KV_FORMATS = tuple(_core.kv_format_names())
 # What the KV cache leaves of the free memory to everything else.
 MEMORY_SHARE = 0.9
-# What is read from disk past the page cache begins and ends at multiples of it.
-DIRECT_ALIGNMENT = 4096
 # Where pages lie on disk: least pages in memory; of the memory, what pages are read into, and how much that is at most,
 # and at least in records (a page of one layer).
 MIN_PAGES = 2
@@ -48,10 +47,14 @@ class KVSpace:
         """What the core is told of it; None where all pages stay in memory."""
         if not self.disk_bytes:
             return None
+        folder = spill_folder()
+        read_size = read_size_for(disks_file(), folder)
         return _core.KVSpill(
             memory_bytes=self.memory_bytes,
             ring_bytes=self.ring_bytes,
-            folder=str(spill_folder()),
+            folder=str(folder),
+            chunk_bytes=read_size.chunk_bytes,
+            depth=read_size.depth,
             limit_bytes_per_s=limit_bytes_per_s,
         )
 
@@ -87,7 +90,8 @@ def kv_space(graph: Graph, kv_format: str, context: int, kv_ram: int | None) -> 
             f"--kv-format {kv_format}"
         )
     most_ring_bytes = min(int(kv_ram * RING_SHARE), MAX_RING_BYTES, kv_ram - MIN_PAGES * sum(records))
-    ring_bytes = max(MIN_RING_RECORDS * max(records), most_ring_bytes) // DIRECT_ALIGNMENT * DIRECT_ALIGNMENT
+    ring_bytes = max(MIN_RING_RECORDS * max(records), most_ring_bytes)
+    ring_bytes -= ring_bytes % _core.DIRECT_ALIGNMENT
     num_in_memory = (kv_ram - ring_bytes) // sum(records)
     return KVSpace(
         memory_bytes=num_in_memory * sum(records),
@@ -116,7 +120,8 @@ def _layer_bytes(graph: Graph, kv_format: str) -> list[int]:
 
 def _records(graph: Graph, kv_format: str) -> list[int]:
     """Bytes of a page of each layer, where pages lie on disk."""
-    return [-(-n // DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT for n in _layer_bytes(graph, kv_format)] or [DIRECT_ALIGNMENT]
+    sector = _core.DIRECT_ALIGNMENT
+    return [-(-n // sector) * sector for n in _layer_bytes(graph, kv_format)] or [sector]
 
 
 def plan_kv(*, model_context: int, asked_context: int | None, page_bytes: int, available_bytes: int) -> KVPlan:

@@ -15,7 +15,6 @@ ACTIVATION_SHARE = 1 / 32
 ROUND_TOKENS = (512, 256, 128, 64, 32, 16)
 # What grows after the budget is divided: the runtime's tables and threads, Python's own objects.
 RESERVE_BYTES = 24 << 20
-RESERVE_SHARE = 0.01
 # Of a budget, that the logits of many tokens may take.
 LOGITS_SHARE = 1 / 64
 # Tokens of a step: so many that the weights are read once for most prompts. Of a budget, what a mixture of experts may
@@ -46,6 +45,12 @@ class MemoryPlan:
     def kv_bytes(self) -> int:
         """Of the budget, for keys and values."""
         return self.budget.kv_bytes
+
+    @property
+    def lent_bytes(self) -> int:
+        """Of the budget, what holds weights until activations, keys and values take it."""
+        is_lent = bool(self.placement.pieces) or self.placement.expert_cache_bytes > 0
+        return self.budget.kv_bytes + self.budget.activation_bytes if is_lent else 0
 
 
 def plan_memory(
@@ -187,11 +192,14 @@ class MemoryPlanner:
     def _budget(self, budget_bytes: int, round_tokens: int, kv: KVSpace) -> Budget:
         carried = self._step_tokens(budget_bytes, round_tokens) * carried_bytes(self.model)
         logits_bytes = self._logit_rows(budget_bytes) * self._logits_bytes()
+        needed_bytes = activation_bytes(self.model, round_tokens) + carried + logits_bytes
+        used_bytes = activation_bytes(self.model, 1) + page_bytes(self.model.graph, self.kv_format)
         return Budget(
             total_bytes=budget_bytes,
             base_bytes=self.base_bytes,
-            activation_bytes=activation_bytes(self.model, round_tokens) + carried + logits_bytes,
+            activation_bytes=needed_bytes,
             kv_bytes=kv.memory_bytes,
+            idle_bytes=max(0, needed_bytes + kv.memory_bytes - used_bytes),
             kv_ring_bytes=kv.ring_bytes,
-            reserve_bytes=RESERVE_BYTES + int(budget_bytes * RESERVE_SHARE),
+            reserve_bytes=RESERVE_BYTES,
         )

@@ -222,6 +222,10 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
             timing_budget_s=TIMING_BUDGET_S,
         )
     except OSError as error:
+        if not kv.disk_bytes:
+            raise DeviceError(
+                f"{path}: the model cannot be run with {threads} threads: {error.strerror}; ask for fewer"
+            ) from error
         raise DeviceError(
             f"--kv-ram: {error.strerror}: found no file for keys and values in {spill_folder()}, expected a folder "
             "with room; name another one with TMPDIR"
@@ -309,13 +313,13 @@ def _stream(
             cuts=list(cuts.items()),
             lock_order=[places[index] for index in placement.lock_order],
             lookups=list(placement.lookups),
-            # Until keys and values need their share, it holds weights.
-            pool_bytes=placement.pool_bytes + (memory.kv_bytes if placement.pieces else 0),
-            lent_bytes=memory.kv_bytes if placement.pieces else 0,
+            # Until activations, keys and values need their share, it holds weights.
+            pool_bytes=placement.pool_bytes + (memory.lent_bytes if placement.pieces else 0),
+            lent_bytes=memory.lent_bytes,
             ring_bytes=placement.ring_bytes,
             experts=[list(node.weights) for node in mixtures],
             top_k=top_k(model.graph),
-            expert_bytes=placement.expert_cache_bytes,
+            expert_bytes=placement.expert_cache_bytes + (0 if placement.pieces else memory.lent_bytes),
             miss_bits=options.miss_bits or 0,
             neurons=list(placement.neurons),
             neuron_bytes=placement.neuron_cache_bytes,

@@ -75,10 +75,13 @@ class Outlook:
 
 def streaming_advice(model: Model, memory: MemoryPlan, timings: Timings, *, threads: int, kv_format: str) -> str | None:
     """One sentence where an answer mostly waited for the disk: what else this machine could do; None elsewhere."""
-    stats, streamed_bytes = timings.streaming, memory.placement.streamed_bytes_per_token + memory.kv.disk_bytes
-    if stats is None or timings.tokens_per_s == 0 or streamed_bytes == 0:
+    streamed_bytes = memory.placement.streamed_bytes_per_token + memory.kv.disk_bytes
+    if timings.tokens_per_s == 0 or streamed_bytes == 0:
         return None
-    stall_share = min(MAX_STALL_SHARE, stats.decode_stall_s / timings.decode_s)
+    # Weights are not waited for while keys and values are.
+    stall_s = timings.streaming.decode_stall_s if timings.streaming is not None else 0.0
+    stall_s += timings.kv.decode_waited_s if timings.kv is not None else 0.0
+    stall_share = min(MAX_STALL_SHARE, stall_s / timings.decode_s)
     planner = MemoryPlanner(
         model=model,
         base_bytes=memory.budget.base_bytes,

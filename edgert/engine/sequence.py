@@ -152,7 +152,8 @@ class Generation(Sequence):
         self._started_s = time.perf_counter()
         self._first_token_s = 0.0
         self._kv_counters = kv_counters
-        self._kv_start: Counters = kv_counters()
+        self._start_kv: Counters = kv_counters()
+        self._first_token_kv: Counters = {}
         self._meter = meter
         self._start_counters: Counters = meter.counters() if meter else {}
         self._first_token_counters: Counters = {}
@@ -173,6 +174,7 @@ class Generation(Sequence):
         sampled = self._sampler.sample(rows[-1], self.tokens)
         if self.num_generated == 0:
             self._first_token_s = time.perf_counter()
+            self._first_token_kv = self._kv_counters()
             if self._meter is not None:
                 self._first_token_counters = self._meter.counters()
         self.append(sampled.token)
@@ -222,7 +224,7 @@ class Generation(Sequence):
             load_s=self._load_s,
             seed=self._sampler.seed,
             streaming=self._streaming_stats(),
-            kv=kv_stats(self._kv_start, self._kv_counters()),
+            kv=kv_stats(self._start_kv, self._first_token_kv, self._kv_counters()),
         )
 
     def _streaming_stats(self) -> StreamingStats | None:

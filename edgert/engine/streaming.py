@@ -119,19 +119,24 @@ class StreamMeter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVStats:
-    """Keys and values that were read from disk and written there between two moments. waited_s: for reads."""
+    """Keys and values that were read from disk and written there between two moments.
+
+    waited_s: for reads; decode_waited_s: of this, after the first token.
+    """
 
     num_reads: int
     read_bytes: int
     written_bytes: int
     waited_s: float
+    decode_waited_s: float
 
 
-def kv_stats(start: Counters, end: Counters) -> KVStats | None:
+def kv_stats(start: Counters, first_token: Counters, end: Counters) -> KVStats | None:
     """Differences of the core's totals; None where all keys and values stay in memory."""
     if not end:
         return None
-    return KVStats(**{name: end[name] - start[name] for name in KVStats.__dataclass_fields__})
+    counts = {name: end[name] - start[name] for name in ("num_reads", "read_bytes", "written_bytes", "waited_s")}
+    return KVStats(**counts, decode_waited_s=end["waited_s"] - first_token["waited_s"])
 
 
 def stream_meter(

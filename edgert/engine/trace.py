@@ -14,6 +14,7 @@ Trace = dict[str, Any]
 Event = dict[str, Any]
 
 PRIORITIES = ("demand", "planned", "predicted")
+KEYS_AND_VALUES = "keys and values"
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 _EXPERT = re.compile(r"(.*\.experts\.\d+)\.")
 _PROCESS = 1
@@ -89,8 +90,8 @@ def _reads(trace: Trace, slots: list[int]) -> Iterator[Event]:
     columns = (trace[f"read_{name}"].tolist() for name in names)
     rows = zip(*columns, slots, strict=True)
     for weight, first_strip, num_strips, num_bytes, priority, begin_s, end_s, slot in rows:
-        name = trace["names"][weight]
-        args: Event = {"weight": name}
+        name = trace["names"][weight] if weight >= 0 else KEYS_AND_VALUES
+        args: Event = {"weight": name} if weight >= 0 else {}
         if match := _EXPERT.match(name):
             args = {"expert": match[1]}
         elif num_strips:

@@ -47,18 +47,21 @@ def test_the_rate_is_what_was_read_over_its_time(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(os.urandom(64 * MIB))
     os.sync()
-    before, began_s = script("_common").read_bytes(), time.perf_counter()
-    try:
-        rate = disk.read_rate(path, 60)
-    except OSError:
-        pytest.skip("no direct reads here")
-    elapsed_s = time.perf_counter() - began_s
-    read = script("_common").read_bytes() - before
-    if read == 0:
-        pytest.skip("the file system lies on no disk")
-    assert 64 * MIB <= read <= 65 * MIB  # and what the reader probes with
+    counted = []
+    for _ in range(3):  # a busy machine may take longer to begin, now and then
+        before, began_s = script("_common").read_bytes(), time.perf_counter()
+        try:
+            rate = disk.read_rate(path, 60)
+        except OSError:
+            pytest.skip("no direct reads here")
+        elapsed_s = time.perf_counter() - began_s
+        read = script("_common").read_bytes() - before
+        if read == 0:
+            pytest.skip("the file system lies on no disk")
+        assert 64 * MIB <= read <= 65 * MIB  # and what the reader probes with
+        counted.append(rate * elapsed_s)
     # Opening the file is not counted.
-    assert 64 * MIB <= rate * elapsed_s <= 3 * 64 * MIB
+    assert 64 * MIB <= min(counted) <= 3 * 64 * MIB
 
 
 def test_marks_are_a_time_and_a_count_for_each_token() -> None:

@@ -44,7 +44,7 @@ def test_a_model_that_fits(edgert_run: Run) -> None:
 
 def test_a_model_that_does_not_fit(edgert_run: Run, tmp_path: Path) -> None:
     whole = fitted(edgert_run, str(DEFAULT_MODEL), "--ram", "1GiB", "-c", "256")
-    ram = (whole["minimum_bytes"] + whole["fits_from_bytes"]) // 2
+    ram = (7 * whole["minimum_bytes"] + whole["fits_from_bytes"]) // 8
     values = fitted(edgert_run, str(DEFAULT_MODEL), "--ram", str(ram), "-c", "256")
     plan, prediction = values["plan"], values["prediction"]
     assert not plan["fits"]

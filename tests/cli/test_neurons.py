@@ -90,10 +90,9 @@ def test_the_rest_of_the_folder_stays_what_it_is(counted: Path, tmp_path: Path) 
     assert load(open_model(tmp_path / "model")) == {}
 
 
-def test_a_model_under_a_budget_begins_with_it(counted: Path, tmp_path: Path, monkeypatch) -> None:
-    """The same answer; and memory that is free is filled with it, which it is not without the file."""
+def test_a_model_under_a_budget_gives_the_same_answer(counted: Path, tmp_path: Path, monkeypatch) -> None:
     shutil.copytree(counted / "model", tmp_path / "plain", ignore=shutil.ignore_patterns(FILE_NAME))
-    prompts, stats = ([3], [4, 5]), []
+    prompts = ([3], [4, 5])
     with load_model(counted / "model", context=256) as llm:
         whole = [llm.generate(prompt, max_tokens=20, temperature=0).text for prompt in prompts]
     for path in (counted / "model", tmp_path / "plain"):
@@ -101,11 +100,23 @@ def test_a_model_under_a_budget_begins_with_it(counted: Path, tmp_path: Path, mo
             found = [llm.generate(prompt, max_tokens=20, temperature=0) for prompt in prompts]
         assert [completion.text for completion in found] == whole
         streaming = found[0].timings.streaming
-        assert streaming is not None and streaming.neurons is not None
-        stats.append(streaming.neurons)
-    assert stats[0].active == stats[1].active
-    assert stats[0].filled_bytes > 0 and stats[1].filled_bytes == 0
-    assert stats[0].hits > 0 and stats[1].hits > 0
+        assert streaming is not None and streaming.neurons is not None and streaming.neurons.hits > 0
+
+
+def test_what_the_folder_has_reaches_the_stream(counted: Path, tmp_path: Path) -> None:
+    shutil.copytree(counted / "model", tmp_path / "plain", ignore=shutil.ignore_patterns(FILE_NAME))
+    kept = load_file(counted / "model" / FILE_NAME)
+    for path, expected in ((counted / "model", [kept[name] for name in NAMES]), (tmp_path / "plain", [])):
+        model = open_model(path)
+        planner = MemoryPlanner(model=model, base_bytes=0, threads=2, context=256, batch_tokens=None, kv_format="f16")
+        memory, store = planner.plan(planner.minimum_bytes()), Mock()
+        set_stream = opening._stream(model, memory, LoadOptions(), ReadSize(chunk_bytes=1 << 20, depth=2))
+        assert set_stream is not None
+        set_stream(store)
+        found = store.set_stream.call_args.kwargs
+        assert found["neurons"] == NAMES
+        assert len(found["neuron_frequency"]) == len(expected)
+        assert all((a == b).all() for a, b in zip(found["neuron_frequency"], expected, strict=True))
 
 
 def test_small_reads_are_as_many_as_have_memory(counted: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from seeds import draw_seed
 
 from edgert import _core
 from edgert.engine.memory_plan import RESERVE_BYTES
@@ -36,9 +37,7 @@ def method(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def draw() -> random.Random:
-    seed = int(os.environ.get("EDGERT_TEST_SEED") or random.randrange(2**32))
-    print(f"seed {seed}")
-    return random.Random(seed)
+    return random.Random(draw_seed())
 
 
 def make_weights(path: Path, rng: random.Random, largest: int = 400) -> tuple[_core.WeightStore, Expected]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
+from seeds import draw_rng
 
 from edgert import _core
 from edgert.engine.offload_items import top_k
@@ -25,10 +25,8 @@ Floats = NDArray[np.float32]
 
 
 @pytest.fixture
-def rng() -> Iterator[np.random.Generator]:
-    seed = int(np.random.SeedSequence().entropy) % 2**32  # type: ignore[arg-type]
-    print(f"seed {seed}")
-    yield np.random.default_rng(seed)
+def rng() -> np.random.Generator:
+    return draw_rng()
 
 
 def changed(folder: Path, **values: object) -> Path:

@@ -14,6 +14,7 @@ from edgert.device import disk, read_size
 from edgert.device.disk import DiskRate
 from edgert.device.read_size import DEFAULT_READ_SIZE, READ_SIZES, ReadSize, disks_file, keep_choice, read_size_for
 from edgert.engine import opening
+from edgert.engine.kv_plan import KVSpace
 from edgert.engine.memory_plan import MemoryPlanner
 from edgert.engine.opening import LoadOptions
 from edgert.llm import DEFAULT_MODEL
@@ -175,3 +176,21 @@ def test_a_load_under_a_budget_reads_so(is_streamed: bool, tmp_path: Path, monke
     keep_choice(disks_file(), measured(DEFAULT_MODEL))
     assert answer() == expected
     assert used == [(name, OTHER) for name in names]
+
+
+def test_keys_and_values_on_disk_are_read_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what suits the disk on which they lie, not the model's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(read_size, "_disk_of", str)
+    monkeypatch.setattr(_core, "KVSpill", lambda **named: named)
+    space = KVSpace(memory_bytes=1 << 20, disk_bytes=1 << 20, ring_bytes=1 << 20)
+
+    def used() -> ReadSize:
+        spill: Any = space.spill()
+        return ReadSize(chunk_bytes=spill["chunk_bytes"], depth=spill["depth"])
+
+    keep_choice(disks_file(), measured(DEFAULT_MODEL, READ_SIZES[0]))
+    assert used() == DEFAULT_READ_SIZE
+    keep_choice(disks_file(), measured(tmp_path))
+    assert used() == OTHER

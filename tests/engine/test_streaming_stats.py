@@ -167,6 +167,22 @@ def test_waiting_little_is_no_reason_for_advice(open_streamed: Open) -> None:
     assert sentence.startswith("90 % of the time waiting for the disk: ")
 
 
+def test_keys_and_values_are_waited_for_too(open_streamed: Open) -> None:
+    with open_streamed() as llm:
+        timings = llm.generate([1] * 200, max_tokens=20, temperature=0, ignore_eos=True).timings
+        assert timings.kv is not None, "the least budget has them on disk"
+        assert timings.kv.read_bytes > 0
+        assert 0 <= timings.kv.decode_waited_s <= timings.kv.waited_s
+        assert timings.kv.decode_waited_s <= timings.decode_s
+        kv = replace(timings.kv, decode_waited_s=0.6 * timings.decode_s)
+        sentence = llm.advice(replace(with_stall(timings, decode_stall_s=0.1 * timings.decode_s), kv=kv))
+        assert sentence is not None
+        assert sentence.startswith("70 % of the time waiting for the disk: ")
+        sentence = llm.advice(replace(timings, streaming=None, kv=kv))
+        assert sentence is not None
+        assert sentence.startswith("60 % of the time waiting for the disk: ")
+
+
 def with_stall(timings: Timings, *, decode_stall_s: float) -> Timings:
     """The same timings with another time of waiting."""
     assert timings.streaming is not None

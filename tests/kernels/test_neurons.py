@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from seeds import draw_rng
 
 from edgert import _core
 from edgert.quant import format as formats
@@ -49,12 +50,6 @@ def inputs(tokens: int, cols: int, rng: np.random.Generator) -> np.ndarray:
     return x
 
 
-def draw() -> np.random.Generator:
-    seed = int(np.random.SeedSequence().entropy % 2**32)  # type: ignore[operator]
-    print(f"seed {seed}")
-    return np.random.default_rng(seed)
-
-
 def levels() -> list[str]:
     return [name for name, is_built, is_supported in _core.isa_levels() if is_built and is_supported]
 
@@ -62,7 +57,7 @@ def levels() -> list[str]:
 @pytest.mark.parametrize("level", levels())
 @pytest.mark.parametrize("name", NAMES)
 def test_bits_of_the_whole_product(name: str, level: str, equal_bits: Callable) -> None:
-    rng = draw()
+    rng = draw_rng()
     for rows, cols in SHAPES:
         parts = dense_parts(name, rows, cols, rng)
         records = records_of(name, parts, rows, cols)
@@ -86,7 +81,7 @@ def test_bits_of_the_whole_product(name: str, level: str, equal_bits: Callable) 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("fill", [0x00, 0xFF, 0x80, 0x7F, 0x81])
 def test_extreme_codes_do_not_saturate(name: str, level: str, fill: int, equal_bits: Callable) -> None:
-    rng = draw()
+    rng = draw_rng()
     rows, cols = 16, 512
     parts = dense_parts(name, rows, cols, rng, fill=fill)
     records = records_of(name, parts, rows, cols)
@@ -100,7 +95,7 @@ def test_extreme_codes_do_not_saturate(name: str, level: str, fill: int, equal_b
 
 @pytest.mark.parametrize(("name", "narrow"), [("p4", "p2"), ("p7", "p3"), ("p5", "p4"), ("c4", "c2"), ("c3", "c2")])
 def test_fewer_bits_than_the_records_have(name: str, narrow: str, equal_bits: Callable) -> None:
-    rng = draw()
+    rng = draw_rng()
     rows, cols = 33, 200
     parts = dense_parts(name, rows, cols, rng)
     records = records_of(name, parts, rows, cols)
@@ -113,7 +108,7 @@ def test_fewer_bits_than_the_records_have(name: str, narrow: str, equal_bits: Ca
 
 
 def test_a_group_of_zeros_keeps_a_scale_that_is_infinite() -> None:
-    rng = draw()
+    rng = draw_rng()
     rows, cols = 16, 128
     parts = dense_parts("p4", rows, cols, rng)
     parts[0].view(np.uint16)[3] = 0x7F80  # row 3, group 0
@@ -129,7 +124,7 @@ def test_a_group_of_zeros_keeps_a_scale_that_is_infinite() -> None:
 @pytest.mark.parametrize("bits", range(1, 9))
 def test_records_hold_the_codes(bits: int) -> None:
     """Bit by bit, as docs/formats.md says it."""
-    rng = draw()
+    rng = draw_rng()
     rows, cols = 37, 5
     codes = rng.integers(0, 1 << bits, (rows, cols), dtype=np.uint8)
     packed = neurons.pack(codes, bits).reshape(cols, 3, 2 * bits)

@@ -1,4 +1,4 @@
-"""The public way with a budget whose minimum is known: what the process takes is said to be always the same."""
+"""Models that every test here may read, and the public way with a budget whose minimum is known."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +11,23 @@ from edgert.engine import opening
 from edgert.errors import OutOfMemoryError
 from edgert.llm import LLM
 
+from .streamed_models import Models
+
 LoadSmall = Callable[..., LLM]
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    """Whoever spoils one takes a copy."""
+    return Models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture
 def load_small(monkeypatch: pytest.MonkeyPatch) -> LoadSmall:
-    """load_small(path=None, **options) opens a model with the least budget that it can have."""
+    """load_small(path=None, **options) opens a model with the least budget that it can have.
+
+    What the process takes is said to be always the same.
+    """
     monkeypatch.setattr(opening, "resident_bytes", lambda: 64 << 20)
 
     def load(path: Path | None = None, **options: Any) -> LLM:

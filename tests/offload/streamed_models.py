@@ -13,6 +13,7 @@ from edgert.convert import convert
 from edgert.llm import DEFAULT_MODEL
 from edgert.loader import Model, open_model
 
+Make = Callable[[Path], Path]  # writes a model into an empty folder
 CONTEXT = 256
 SHAPE = GGUF_CONFIG | {"max_position_embeddings": CONTEXT, "num_hidden_layers": 4}
 ODD_SHAPE = LLAMA | {
@@ -49,25 +50,25 @@ MIXTURE_NAMES = GGUF_NAMES | {
 }  # fmt: skip
 
 
-def converted(config: dict[str, object], quant: str, outliers: float | None = None) -> Callable[[Path], Path]:
+def converted(config: dict[str, object], quant: str, outliers: float | None = None) -> Make:
     def make(folder: Path) -> Path:
         source = write_folder(folder / "source", config, "float16")
-        convert(source.path, folder / "out", quant=quant, outliers=outliers, threads=1)
+        convert(source.path, folder / "out", quant=quant, outliers=outliers)
         return folder / "out"
 
     return make
 
 
-def floats(config: dict[str, object], dtype: str, *, stacked: bool = False) -> Callable[[Path], Path]:
+def floats(config: dict[str, object], dtype: str, *, stacked: bool = False) -> Make:
     return lambda folder: write_folder(folder / "source", config, dtype, stacked=stacked).path
 
 
-def gguf(kind: str, **others: str) -> Callable[[Path], Path]:
+def gguf(kind: str, **others: str) -> Make:
     """q_proj and k_proj in RoPE pairs, as the architecture llama has them."""
     return lambda folder: write_gguf(folder / "model.gguf", kind, LLAMA_KEYS, others)[0]
 
 
-def mixture_gguf(kind: str, *, top_k: int = TOP_K, num_layers: int = MIXTURE_LAYERS) -> Callable[[Path], Path]:
+def mixture_gguf(kind: str, *, top_k: int = TOP_K, num_layers: int = MIXTURE_LAYERS) -> Make:
     """All experts of a layer in one tensor; routers are f32."""
 
     def make(folder: Path) -> Path:
@@ -101,7 +102,7 @@ def mixture_gguf(kind: str, *, top_k: int = TOP_K, num_layers: int = MIXTURE_LAY
     return make
 
 
-DENSE: dict[str, Callable[[Path], Path]] = {
+DENSE: dict[str, Make] = {
     "bundled": lambda folder: DEFAULT_MODEL,
     "c4": converted(SHAPE, "c4"),
     "p4 untied": converted(ODD_SHAPE | UNTIED, "p4"),
@@ -115,7 +116,7 @@ DENSE: dict[str, Callable[[Path], Path]] = {
     "gguf q4_0": gguf("q4_0"),
     "gguf q4_k and f16": gguf("q4_k", q_proj="q8_0", down_proj="f16", v_proj="f32", embed_tokens="q6_k"),
 }
-MIXTURES: dict[str, Callable[[Path], Path]] = {
+MIXTURES: dict[str, Make] = {
     "c4": converted(MIXTURE, "c4"),
     "p4": converted(MIXTURE, "p4"),
     "f16": floats(MIXTURE, "float16"),
@@ -124,9 +125,9 @@ MIXTURES: dict[str, Callable[[Path], Path]] = {
     "gguf q8_0, one expert a token": mixture_gguf("q8_0", top_k=1),
 }
 DEEP_LAYERS = 3
-DEEP_MIXTURES: dict[str, Callable[[Path], Path]] = {
+DEEP_MIXTURES: dict[str, Make] = {
     "c4": converted(MIXTURE | {"num_hidden_layers": DEEP_LAYERS}, "c4"),
-    "c4 with outliers": converted(MIXTURE | {"num_hidden_layers": DEEP_LAYERS}, "c4", 0.02),
+    "p4 with outliers": converted(MIXTURE | {"num_hidden_layers": DEEP_LAYERS}, "p4", 0.02),
     "f16": floats(MIXTURE | {"num_hidden_layers": DEEP_LAYERS}, "float16"),
     "gguf q4_0": mixture_gguf("q4_0", num_layers=DEEP_LAYERS),
 }
@@ -138,21 +139,20 @@ class Models:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._paths: dict[tuple[int, str], Path] = {}
+        self._paths: dict[Make, Path] = {}
 
-    def path(self, kinds: dict[str, Callable[[Path], Path]], name: str) -> Path:
-        key = (id(kinds), name)
-        if key not in self._paths:
+    def path(self, make: Make) -> Path:
+        if make not in self._paths:
             folder = self._folder / str(len(self._paths))
             folder.mkdir()
-            self._paths[key] = kinds[name](folder)
-        return self._paths[key]
+            self._paths[make] = make(folder)
+        return self._paths[make]
 
     def dense(self, name: str, bits: int | None = None) -> Model:
-        return open_model(self.path(DENSE, name), bits=bits)
+        return open_model(self.path(DENSE[name]), bits=bits)
 
     def mixture(self, name: str) -> Model:
-        return open_model(self.path(MIXTURES, name))
+        return open_model(self.path(MIXTURES[name]))
 
     def deep_mixture(self, name: str) -> Model:
-        return open_model(self.path(DEEP_MIXTURES, name))
+        return open_model(self.path(DEEP_MIXTURES[name]))

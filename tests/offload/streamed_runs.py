@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,14 +27,6 @@ METHODS = ("uring", "threads", "buffered")
 CONTEXT = 256
 NOTHING_ELSE = Budget(total_bytes=0, base_bytes=0, activation_bytes=0, kv_bytes=0)
 Floats = NDArray[np.float32]
-_random = random.Random(int(os.environ.get("EDGERT_TEST_SEED", random.randrange(2**32))))
-
-
-def draw_rng() -> np.random.Generator:
-    """A generator whose seed a failing test shows; EDGERT_TEST_SEED repeats a run of the same tests."""
-    seed = _random.randrange(2**32)
-    print(f"seed {seed}")
-    return np.random.default_rng(seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

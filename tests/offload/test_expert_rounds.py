@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from seeds import draw_rng
 
 from edgert import _core
 from edgert.engine.offload_items import activation_bytes, carried_bytes
@@ -17,7 +18,6 @@ from .streamed_runs import (
     Plan,
     Reference,
     core_span,
-    draw_rng,
     make_reference,
     mixtures,
     open_runtime,
@@ -25,11 +25,6 @@ from .streamed_runs import (
 )
 
 PROMPT = 180
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    return Models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")

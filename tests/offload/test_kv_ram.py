@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import json
 import os
 import re
 import subprocess
@@ -13,10 +16,11 @@ import pytest
 from engine.streamed_models import write_mixture
 
 import edgert
+from edgert import _core
 from edgert.engine import opening
 from edgert.engine.kv_plan import kv_space, least_kv_ram
 from edgert.engine.memory_plan import MemoryPlanner
-from edgert.errors import OutOfMemoryError, UsageError
+from edgert.errors import DeviceError, OutOfMemoryError, UsageError
 from edgert.llm import DEFAULT_MODEL
 from edgert.loader import open_model
 
@@ -54,6 +58,31 @@ def test_answers_are_those_of_a_run_in_memory(monkeypatch: pytest.MonkeyPatch, l
         # Several at once, and a kept conversation that goes on.
         assert [c.tokens for c in llm.generate([prompt(seed) for seed in range(3)], **GREEDY)] == expected
         assert llm.generate(prompt(0), **GREEDY).tokens == expected[0]
+
+
+def test_requests_share_the_pages_that_a_step_writes(least: int) -> None:
+    """Memory for two pages: no answer, and no prompt of 300 tokens, waits until another answer has ended."""
+    options = GREEDY | {"max_tokens": 150}
+    prompts = [[1, 2, 3], prompt(0), [4], [5]]
+    with edgert.load(threads=1, context=CONTEXT, kv_ram=least) as llm:
+        expected = [llm.generate(tokens, **options).tokens for tokens in prompts]
+        done = llm.generate(prompts, **options)
+    assert [completion.tokens for completion in done] == expected
+    timings = [completion.timings for completion in done]
+    assert max(t.prompt_s for t in timings) < min(t.prompt_s + t.decode_s for t in timings)
+
+
+def test_a_trace_shows_the_reads(least: int) -> None:
+    with edgert.load(threads=1, context=CONTEXT, kv_ram=least) as llm:
+        llm.generate(prompt(0), max_tokens=1)
+        llm.start_trace()
+        kv = llm.generate(prompt(0) + [1], max_tokens=3, ignore_eos=True).timings.kv
+        file = io.StringIO()
+        llm.write_trace(file)
+    assert kv is not None
+    reads = [event for event in json.loads(file.getvalue()) if event.get("cat") == "read"]
+    assert {event["name"] for event in reads} == {"keys and values"}
+    assert (len(reads), sum(event["args"]["bytes"] for event in reads)) == (kv.num_reads, kv.read_bytes)
 
 
 def test_a_context_that_fits_is_not_on_disk(least: int) -> None:
@@ -96,6 +125,15 @@ def test_a_folder_that_is_not_there_is_one_error(tmp_path: Path, least: int) -> 
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert re.search(r"^error: --kv-ram: .*nowhere.*TMPDIR$", done.stderr, re.MULTILINE), done.stderr
+
+
+def test_a_runtime_that_cannot_be_made_does_not_blame_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **named: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(_core, "Runtime", refuse)
+    with pytest.raises(DeviceError, match="cannot be run with 3 threads: Resource temporarily unavailable; ask for f"):
+        edgert.load(threads=3, context=CONTEXT)
 
 
 def test_the_line_of_stats(least: int) -> None:

@@ -15,6 +15,7 @@ import pytest
 from core.tiny_model import LAYERS, VOCAB, TinyModel, make_model, open_runtime, page_bytes
 from numpy.typing import NDArray
 from page_cache import resident_pages
+from seeds import draw_rng
 
 import edgert
 from edgert import _core
@@ -24,7 +25,7 @@ from edgert.llm import DEFAULT_MODEL
 from edgert.loader import open_model
 
 from .streamed_models import Models
-from .streamed_runs import core_span, draw_rng, limits, placed, stop_later
+from .streamed_runs import core_span, limits, placed, stop_later
 from .streamed_runs import open_runtime as open_streamed
 
 FORMATS = _core.kv_format_names()
@@ -333,10 +334,9 @@ def test_stopping_ends_the_step_and_its_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["dense", "mixture"])
-def test_weights_and_pages_are_both_on_disk(tmp_path: Path, kind: str) -> None:
+def test_weights_and_pages_are_both_on_disk(models: Models, kind: str) -> None:
     """A long prompt goes through each layer in rounds: every one of them reads the pages before it."""
     rng = draw_rng()
-    models = Models(tmp_path)
     model = models.dense("c4") if kind == "dense" else models.mixture("c4")
     least = least_kv_ram(model.graph, "f16")
     page = kv_space(model.graph, "f16", 900, least).memory_bytes // 2

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from seeds import draw_rng
 
 from edgert import _core
 from edgert.errors import UsageError
@@ -15,12 +16,12 @@ from edgert.loader import Model, open_model
 from edgert.loader.views import check_miss_bits
 
 from .conftest import LoadSmall
-from .streamed_models import EXPERTS, MIXTURE, MIXTURE_LAYERS, TOP_K, Models, converted
-from .streamed_runs import Floats, Plan, core_span, draw_rng, limits, make_reference, mixtures, open_runtime, placed
+from .streamed_models import EXPERTS, MIXTURE, MIXTURE_LAYERS, MIXTURES, TOP_K, Models, converted
+from .streamed_runs import Floats, Plan, core_span, limits, make_reference, mixtures, open_runtime, placed
 
 KINDS = {
-    "c4": converted(MIXTURE, "c4"),
-    "p4": converted(MIXTURE, "p4"),
+    "c4": MIXTURES["c4"],
+    "p4": MIXTURES["p4"],
     "p7": converted(MIXTURE, "p7"),
     "c4 with outliers": converted(MIXTURE, "c4", 0.02),
     "p4 with outliers": converted(MIXTURE, "p4", 0.02),
@@ -32,13 +33,8 @@ CASES = [
 FEW_SLOTS, ALL_SLOTS = 4 * TOP_K, EXPERTS * MIXTURE_LAYERS
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    return Models(tmp_path_factory.mktemp("models"))
-
-
 def opened(models: Models, name: str, bits: int | None = None) -> Model:
-    return open_model(models.path(KINDS, name), bits=bits)
+    return open_model(models.path(KINDS[name]), bits=bits)
 
 
 def with_coarse_experts(model: Model, bits: int) -> Model:
@@ -202,7 +198,7 @@ def test_what_cannot_be_read_in_two_is_one_error(models) -> None:
 
 
 def test_the_public_way_says_what_was_computed_so(models, load_small: LoadSmall) -> None:
-    path = models.path(KINDS, "c4")
+    path = models.path(KINDS["c4"])
     with load_small(path, miss_bits=2) as llm:
         assert llm.lossy == {"miss_bits": 2}
         done = llm.generate([1, 2, 3, 4], max_tokens=8, temperature=0)

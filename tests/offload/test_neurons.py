@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from convert.conftest import LLAMA, write_folder
 from safetensors.numpy import load_file, save_file
+from seeds import draw_rng
 
 from edgert import _core
 from edgert.convert import convert
@@ -21,7 +22,6 @@ from .streamed_runs import (
     Plan,
     check_method,
     core_span,
-    draw_rng,
     make_reference,
     neuron_room,
     open_runtime,

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from seeds import draw_rng
 
 from edgert.errors import FileFormatError
 from edgert.loader import Model, open_model
@@ -15,7 +16,6 @@ from .streamed_runs import (
     Plan,
     Reference,
     core_span,
-    draw_rng,
     limits,
     make_reference,
     mixtures,
@@ -28,11 +28,6 @@ from .streamed_runs import (
 # What nothing can be learned for before it runs: no trace, no next router's logits.
 PREDICTORS = ("none", "blend", "previous_token", "frequency", "affinity", "token")
 POLICIES = ("lru", "lfu", "lfru", "score")
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    return Models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +120,7 @@ def test_experts_that_all_fit_are_read_once(models, references) -> None:
 @pytest.mark.parametrize("options", [{"active_experts": 1}, {"active_experts": 2, "min_expert_weight": 0.4}])
 def test_fewer_experts_give_the_bits_of_the_run_that_fits(models, options) -> None:
     rng = draw_rng()
-    model = open_model(models.path(MIXTURES, "c4"), **options)
+    model = open_model(models.path(MIXTURES["c4"]), **options)
     reference = make_reference(model)
     least, most = limits(model)
     assert least < limits(models.mixture("c4"))[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import draw_rng
 
 from edgert import _core
 
@@ -14,7 +15,6 @@ from .streamed_runs import (
     Reference,
     check_method,
     core_span,
-    draw_rng,
     limits,
     make_reference,
     open_runtime,
@@ -24,11 +24,6 @@ from .streamed_runs import (
 )
 
 NAMES = [(name, None) for name in DENSE] + list(VIEWS.items())
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    return Models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from seeds import draw_rng
 
 import edgert
 from edgert import _core
@@ -19,7 +20,6 @@ from .streamed_runs import (
     Plan,
     Reference,
     core_span,
-    draw_rng,
     limits,
     make_reference,
     mixtures,
@@ -30,11 +30,6 @@ from .streamed_runs import (
 
 KINDS = [("dense", "q4_k"), ("dense", "gguf q4_0"), ("dense", "arcee c4"), ("mixture", "c4"), ("mixture", "gguf q4_0")]
 STEP = slice(0, 40)
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    return Models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +202,7 @@ def test_the_engine_says_it_once(monkeypatch, load_small) -> None:
 
 def copied(models: Models, kind: str, name: str, folder: Path) -> tuple[Model, Path]:
     """The model and its weights' file, to be spoilt."""
-    source = models.path(DENSE if kind == "dense" else MIXTURES, name)
+    source = models.path((DENSE if kind == "dense" else MIXTURES)[name])
     for file in [source] if source.is_file() else source.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
     path = folder / ("model.gguf" if source.is_file() else "model.safetensors")

@@ -10,12 +10,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from seeds import draw_rng
 
 from edgert import _core
 from edgert.device.memory import resident_bytes
 
-from .streamed_models import Models
-from .streamed_runs import core_span, draw_rng, limits, num_tasks, open_runtime, placed
+from .streamed_runs import core_span, limits, num_tasks, open_runtime, placed
 
 CYCLES = int(os.environ.get("EDGERT_SOAK_CYCLES", "300"))
 WARM_UP = 60
@@ -45,10 +45,9 @@ def one_life(model: object, rng: random.Random, tokens: list[int]) -> None:
             timer.join()
 
 
-def test_nothing_is_left_after_many_lives(tmp_path) -> None:
+def test_nothing_is_left_after_many_lives(models) -> None:
     if not Path("/proc/self/fd").exists():
         pytest.skip("needs /proc/self")
-    models = Models(tmp_path)
     kinds = [models.dense("c4"), models.dense("gguf q4_0"), models.mixture("c4"), models.mixture("gguf q4_0")]
     rng = random.Random(int(draw_rng().integers(2**32)))
     tokens = [rng.randrange(300) for _ in range(16)]

@@ -33,11 +33,6 @@ RATE = 200_000
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    return Models(tmp_path_factory.mktemp("models"))
-
-
-@pytest.fixture(scope="module")
 def cases(models: Models) -> dict[str, tuple[object, Plan, Reference]]:
     """Matrices, rows of an embedding, experts that are packed, neurons: each far slower than a test has time."""
     c4, f32, mixture = models.dense("c4"), models.dense("f32 untied"), models.mixture("gguf q4_0")

@@ -75,21 +75,24 @@ def chat(
     variables = options.template_variables(chat_template_kwargs)
     saved = _read_saved(load)
     from edgert.cli.answers import open_model
+    from edgert.engine.opening import LoadOptions
     from edgert.engine.prompts import require_tokenizer
 
     with open_model(
         options.model_path(model),
-        threads=threads,
-        context=context,
-        bits=bits,
-        miss_bits=miss_bits,
-        active_experts=active_experts,
-        min_expert_weight=min_expert_weight,
-        kv_format=kv_format,
-        cache=cache,
-        ram=ram,
-        kv_ram=kv_ram,
-        disk_limit=disk_limit,
+        LoadOptions(
+            threads=threads,
+            context=context,
+            bits=bits,
+            miss_bits=miss_bits,
+            active_experts=active_experts,
+            min_expert_weight=min_expert_weight,
+            kv_format=kv_format,
+            cache=cache,
+            ram=ram,
+            kv_ram=kv_ram,
+            disk_limit=disk_limit,
+        ),
     ) as llm:
         from edgert.cli.chat.conversation import Conversation
         from edgert.cli.chat.reading import is_interactive, open_reader
