@@ -85,9 +85,9 @@ class WeightStore:
         """
         The bytes of a part as they lie in memory, uint8, read-only; a vector is float32. After finish_loading.
         """
-    def set_stream(self, *, cuts: collections.abc.Sequence[tuple[str, collections.abc.Sequence[int]]], lock_order: collections.abc.Sequence[tuple[int, int]], lookups: collections.abc.Sequence[str], pool_bytes: int, ring_bytes: int, lent_bytes: int = 0, experts: collections.abc.Sequence[collections.abc.Sequence[str]] = [], top_k: int = 0, expert_bytes: int = 0, miss_bits: int = 0, neurons: collections.abc.Sequence[str] = [], neuron_bytes: int = 0, policy: str = 'lfu', predictor: str = 'blend', depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, method: str = 'auto', faults: Faults | None = None) -> None:
+    def set_stream(self, *, cuts: collections.abc.Sequence[tuple[str, collections.abc.Sequence[int]]], lock_order: collections.abc.Sequence[tuple[int, int]], lookups: collections.abc.Sequence[str], pool_bytes: int, ring_bytes: int, lent_bytes: int = 0, experts: collections.abc.Sequence[collections.abc.Sequence[str]] = [], top_k: int = 0, expert_bytes: int = 0, miss_bits: int = 0, neurons: collections.abc.Sequence[str] = [], neuron_bytes: int = 0, neuron_frequency: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.float32]] = [], policy: str = 'lfu', predictor: str = 'blend', depth: int = 8, chunk_bytes: int = 1048576, limit_bytes_per_s: int = 0, method: str = 'auto', faults: Faults | None = None) -> None:
         """
-        What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index into cuts, piece), the first is kept first. lookups: names of which rows are read when they are asked for. lent_bytes: of pool_bytes, or without cuts of expert_bytes, what activations, keys and values take. experts: of each layer gate, up, down of expert 0, of expert 1, ...; they share expert_bytes. miss_bits: those that are not there when the router asks are computed at so many bits, where they nest; 0: waited for. neurons: names of matrices that are read neuron by neuron, in the order of use; they share neuron_bytes. faults: of the disk, for tests.
+        What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index into cuts, piece), the first is kept first. lookups: names of which rows are read when they are asked for. lent_bytes: of pool_bytes, or without cuts of expert_bytes, what activations, keys and values take. experts: of each layer gate, up, down of expert 0, of expert 1, ...; they share expert_bytes. miss_bits: those that are not there when the router asks are computed at so many bits, where they nest; 0: waited for. neurons: names of matrices that are read neuron by neuron, in the order of use; they share neuron_bytes. neuron_frequency: of each of them the share of tokens that activated each neuron, on another text; or nothing. faults: of the disk, for tests.
         """
     def start_loading(self, threads: int, is_budgeted: bool = False, *, depth: int = 8, chunk_bytes: int = 1048576, method: str = 'auto', faults: Faults | None = None) -> None:
         """
@@ -147,6 +147,10 @@ class Runtime:
         ...
     def rewind(self, sequence: int, length: int) -> None:
         ...
+    def start_neuron_counts(self) -> None:
+        """
+        From now on it is counted how many tokens activate each neuron.
+        """
     def start_profile(self) -> None:
         """
         From now on steps are timed.
@@ -166,6 +170,10 @@ class Runtime:
     def stop(self) -> None:
         """
         From any thread: ends the step that runs with a StoppedError, if its weights are streamed.
+        """
+    def stop_neuron_counts(self) -> dict[str, typing.Any]:
+        """
+        For each matrix that lies neuron by neuron: the tokens it was multiplied with, and for each of its columns how many of these activated it, uint32.
         """
     def stop_profile(self) -> dict[str, typing.Any]:
         """

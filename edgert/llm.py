@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from edgert.chat import ChatTemplate, encode_chat, load_chat_template
 from edgert.engine.cost import expert_bytes, token_bytes
 from edgert.engine.memory_plan import MemoryPlan
+from edgert.engine.neuron_frequency import counted_matrices
 from edgert.engine.opening import LoadOptions, OpenModel, Progress, open_engine
 from edgert.engine.outlook import streaming_advice
 from edgert.engine.output import Completion, Timings, complete
@@ -26,7 +27,7 @@ from edgert.engine.prompts import Prompt, as_batch, check_prompt_length, prompt_
 from edgert.engine.sequence import MAX_UNREAD_CHUNKS, Generation, Scoring
 from edgert.engine.stream import ChunkStream
 from edgert.engine.trace import write_trace
-from edgert.errors import UsageError
+from edgert.errors import UnsupportedModelError, UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -332,6 +333,26 @@ class LLM:
         whose logits were asked for: all of them with `logits`.
         """
         return self._engine.stop_routing_trace()
+
+    def start_neuron_counts(self) -> None:
+        """From now on it is counted how many tokens activate each neuron, until `stop_neuron_counts`.
+
+        Raises UnsupportedModelError where no matrix lies neuron by neuron.
+        """
+        if not counted_matrices(self._opened.model):
+            raise UnsupportedModelError(
+                f"{self.path}: found no matrix that lies neuron by neuron, expected a folder that edgert convert made "
+                "of a model with squared ReLU (arcee)"
+            )
+        self._engine.start_neuron_counts()
+
+    def stop_neuron_counts(self) -> dict[str, tuple[int, NDArray[np.uint32]]]:
+        """By matrix that lies neuron by neuron: the tokens that it was multiplied with, and uint32 (neurons,).
+
+        How many of these activated each neuron. The last layer sees only the tokens whose logits were asked for: all
+        of them with `logits`.
+        """
+        return self._engine.stop_neuron_counts()
 
     def close(self) -> None:
         """Ends what runs and gives the memory back; the object cannot be used afterwards."""

@@ -230,6 +230,15 @@ std::vector<PyRoutedLayer> stop_routing_trace(Runtime& runtime) {
   return layers;
 }
 
+// By weight: tokens, and for each neuron those that activated it.
+py::dict stop_neuron_counts(Runtime& runtime) {
+  py::dict out;
+  for (const NeuronCounts& counts : runtime.stop_neuron_counts())
+    out[py::str(runtime.store().name(counts.weight))] =
+        py::make_tuple(counts.num_tokens, py::array_t<std::uint32_t>(std::ssize(counts.active), counts.active.data()));
+  return out;
+}
+
 SequenceId checked(const KVStore& kv, SequenceId sequence) {
   if (kv.is_open(sequence)) return sequence;
   throw std::invalid_argument("sequence: found " + std::to_string(sequence) + ", expected an open one");
@@ -327,6 +336,11 @@ void init_runtime(py::module_& m) {
            "float32 "
            "[tokens, num_experts], its router on the input of the layer before it, or None. Layers behind the last "
            "attention see only the tokens whose logits are asked for.")
+      .def("start_neuron_counts", &Runtime::start_neuron_counts,
+           "From now on it is counted how many tokens activate each neuron.")
+      .def("stop_neuron_counts", &stop_neuron_counts,
+           "For each matrix that lies neuron by neuron: the tokens it was multiplied with, and for each of its columns "
+           "how many of these activated it, uint32.")
       .def("open_sequence", [](Runtime& r) { return r.kv().open(); })
       .def(
           "fork", [](Runtime& r, SequenceId s) { return r.kv().fork(checked(r.kv(), s)); }, py::arg("sequence"))

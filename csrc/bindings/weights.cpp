@@ -58,9 +58,9 @@ void set_stream(WeightStore& store, const std::vector<std::pair<std::string, std
                 const std::vector<std::string>& lookups, std::int64_t pool_bytes, std::int64_t ring_bytes,
                 std::int64_t lent_bytes, const std::vector<std::vector<std::string>>& experts, std::int32_t top_k,
                 std::int64_t expert_bytes, std::int32_t miss_bits, const std::vector<std::string>& neurons,
-                std::int64_t neuron_bytes, const std::string& policy, const std::string& predictor, std::int32_t depth,
-                std::int64_t chunk_bytes, std::int64_t limit_bytes_per_s, const std::string& method,
-                const std::optional<Faults>& faults) {
+                std::int64_t neuron_bytes, const std::vector<py::array_t<float, py::array::c_style>>& neuron_frequency,
+                const std::string& policy, const std::string& predictor, std::int32_t depth, std::int64_t chunk_bytes,
+                std::int64_t limit_bytes_per_s, const std::string& method, const std::optional<Faults>& faults) {
   StreamPlan plan{.cuts = {},
                   .lock_order = lock_order,
                   .lookups = {},
@@ -68,10 +68,12 @@ void set_stream(WeightStore& store, const std::vector<std::pair<std::string, std
                   .lent_bytes = lent_bytes,
                   .ring_bytes = ring_bytes,
                   .experts = {},
-                  .neurons = {.weights = {}, .bytes = neuron_bytes}};
+                  .neurons = {.weights = {}, .bytes = neuron_bytes, .frequency = {}}};
   for (const auto& [name, strips] : cuts) plan.cuts.push_back({store.find(name), strips});
   for (const std::string& name : lookups) plan.lookups.push_back(store.find(name));
   for (const std::string& name : neurons) plan.neurons.weights.push_back(store.find(name));
+  for (const py::array_t<float, py::array::c_style>& of : neuron_frequency)
+    plan.neurons.frequency.emplace_back(of.data(), of.data() + of.size());
   plan.experts = {.layers = {},
                   .top_k = top_k,
                   .bytes = expert_bytes,
@@ -121,7 +123,7 @@ py::dict stream_counters(const WeightStore& store) {
   for (const NeuronCounters& n : c.neurons)
     neurons.append(py::dict(py::arg("active") = n.active, py::arg("hits") = n.hits,
                             py::arg("missed_bytes") = n.missed_bytes, py::arg("requested_bytes") = n.requested_bytes,
-                            py::arg("sector_bytes") = n.sector_bytes));
+                            py::arg("sector_bytes") = n.sector_bytes, py::arg("filled_bytes") = n.filled_bytes));
   out["neurons"] = neurons;
   return out;
 }
@@ -143,7 +145,9 @@ void init_weights(py::module_& m) {
           py::arg("pool_bytes"), py::arg("ring_bytes"), py::arg("lent_bytes") = 0,
           py::arg("experts") = std::vector<std::vector<std::string>>{}, py::arg("top_k") = 0,
           py::arg("expert_bytes") = 0, py::arg("miss_bits") = 0, py::arg("neurons") = std::vector<std::string>{},
-          py::arg("neuron_bytes") = 0, py::arg("policy") = kDefaultPolicy, py::arg("predictor") = kDefaultPredictor,
+          py::arg("neuron_bytes") = 0,
+          py::arg("neuron_frequency") = std::vector<py::array_t<float, py::array::c_style>>{},
+          py::arg("policy") = kDefaultPolicy, py::arg("predictor") = kDefaultPredictor,
           py::arg("depth") = defaults.depth, py::arg("chunk_bytes") = defaults.chunk_bytes,
           py::arg("limit_bytes_per_s") = 0, py::arg("method") = "auto", py::arg("faults") = py::none(),
           "What is not resident. cuts: (name, first strips of its pieces) in the order of use. lock_order: (index "
@@ -153,7 +157,9 @@ void init_weights(py::module_& m) {
           "experts: of each layer gate, up, down "
           "of expert 0, of expert 1, ...; they share expert_bytes. miss_bits: those that are not there when the router "
           "asks are computed at so many bits, where they nest; 0: waited for. neurons: names of matrices that are read "
-          "neuron by neuron, in the order of use; they share neuron_bytes. faults: of the disk, for "
+          "neuron by neuron, in the order of use; they share neuron_bytes. neuron_frequency: of each of them the share "
+          "of "
+          "tokens that activated each neuron, on another text; or nothing. faults: of the disk, for "
           "tests.")
       .def("start_loading", &start_loading, py::arg("threads"), py::arg("is_budgeted") = false, py::kw_only(),
            py::arg("depth") = defaults.depth, py::arg("chunk_bytes") = defaults.chunk_bytes, py::arg("method") = "auto",

@@ -199,6 +199,10 @@ void Executor::run(int first_segment, int last_segment, float* logits) {
       if (first < i) run_steps(first, i);
       run_neurons(*store_.stream()->neurons(), i);
       first = i + 1;
+    } else if (is_counted(step) && num_rows(step.rows) > 0) {
+      run_steps(first, i);
+      count_active(step);
+      first = i;
     }
   }
   if (first < last) run_steps(first, last);

@@ -10,6 +10,7 @@
 #include "base/threads.h"
 #include "graph/batch.h"
 #include "graph/linear_choice.h"
+#include "graph/neuron_counts.h"
 #include "graph/plan.h"
 #include "graph/routing_trace.h"
 #include "graph/step_trace.h"
@@ -83,6 +84,9 @@ class Executor {
   void start_routing_trace();
   RoutingTrace stop_routing_trace();
   bool is_routing_traced() const { return is_routing_traced_; }
+  // From now on it is counted how many tokens activate each neuron.
+  void start_neuron_counts();
+  std::vector<NeuronCounts> stop_neuron_counts();
   std::int64_t logits_stride() const { return logits_stride_; }
   std::int64_t arena_bytes() const { return static_cast<std::int64_t>(arena_.num_bytes()); }
   // Before a step, where memory is short: the bytes of activations that it takes. What a larger step took is given
@@ -128,6 +132,8 @@ class Executor {
   void run_in_windows(std::size_t sort);
   bool is_by_neurons(const Step& step) const;
   void run_neurons(NeuronStream& neurons, std::size_t index);
+  bool is_counted(const Step& step) const;
+  void count_active(const Step& step);
   bool run_attention(KVStream& stream, std::size_t step);
   std::size_t first_step(int segment) const;
   KVRead kv_read(const Step& step, const SpanRows& span) const;
@@ -211,8 +217,9 @@ class Executor {
   std::vector<float> group_weights_, gate_logits_;
   // The slots that the buffers of a mixture hold now: all of a round's, or some of a pass of several rounds.
   std::int32_t window_begin_ = 0, window_end_ = kAllSlots;
-  // Where columns are read neuron by neuron: a flag for each, and the groups that a step multiplies with now.
-  std::vector<std::uint8_t> is_active_;
+  // Where columns are read neuron by neuron: how many rows activate each, and the groups that a step multiplies with
+  // now.
+  std::vector<std::uint32_t> num_active_;
   std::int32_t first_group_ = 0, last_group_ = 0;
   Profile profile_;
   bool is_profiled_ = false;  // read by thread 0 only
@@ -220,6 +227,8 @@ class Executor {
   bool is_traced_ = false;  // read by thread 0 only
   RoutingTrace routing_trace_;
   bool is_routing_traced_ = false;
+  std::vector<NeuronCounts> neuron_counts_;
+  bool are_neurons_counted_ = false;
   std::atomic<std::uint32_t> run_{0};
   std::atomic<bool> is_alone_{false};
   Team team_;  // last: its helpers end before what they read

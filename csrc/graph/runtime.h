@@ -72,6 +72,9 @@ class Runtime {
   // Between the two, what the routers choose is kept: 2 bytes + 4 a choice, 4 an expert.
   void start_routing_trace() { executor_->start_routing_trace(); }
   RoutingTrace stop_routing_trace() { return executor_->stop_routing_trace(); }
+  // Between the two, it is counted how many tokens activate each neuron: 4 bytes a neuron.
+  void start_neuron_counts() { executor_->start_neuron_counts(); }
+  std::vector<NeuronCounts> stop_neuron_counts() { return executor_->stop_neuron_counts(); }
   const WeightStore& store() const { return *store_; }
 
  private:

@@ -19,13 +19,16 @@ namespace edgert {
 struct NeuronPlan {
   std::vector<WeightId> weights;  // in the order of their use
   std::int64_t bytes = 0;         // of memory for records, what they are read into included; 0: all are resident
+  // Of each weight the share of tokens that activated each neuron, as counted on another text; empty: nothing is known.
+  std::vector<std::vector<float>> frequency;
 };
 
 // Of one matrix, in the passes so far: neurons that a round multiplied with, and those of them that were in memory.
 // Of the others the bytes, and those that were asked of the reader: records, and the whole sectors around them.
+// Besides, records that filled memory which was free.
 struct NeuronCounters {
   std::int64_t active = 0, hits = 0;
-  std::int64_t missed_bytes = 0, requested_bytes = 0, sector_bytes = 0;
+  std::int64_t missed_bytes = 0, requested_bytes = 0, sector_bytes = 0, filled_bytes = 0;
 };
 
 class NeuronStream {
@@ -37,9 +40,9 @@ class NeuronStream {
 
   bool has(WeightId id) const { return layer_of_[static_cast<std::size_t>(id)] >= 0; }
 
-  // The caller's thread, between runs: the active neurons of a matrix, a flag for each column; then range by range the
+  // The caller's thread, between runs: for each column of a matrix how many rows activate it; then range by range the
   // groups to multiply with: all at once where their neurons fit. False: none is left, or the pass was stopped.
-  void begin(WeightId id, std::span<const std::uint8_t> is_active);
+  void begin(WeightId id, std::span<const std::uint32_t> num_active, std::int32_t num_rows);
   bool next(std::int32_t& first_group, std::int32_t& last_group);
 
   // Any thread, groups of the range: waits until their records are there; false: the pass was stopped.
@@ -58,22 +61,25 @@ class NeuronStream {
   void add_times(std::vector<StreamTimes>& times) const;
 
  private:
-  // One matrix. Of each neuron: how often it was active lately; its slot, or -1.
+  // One matrix. Of each neuron: the share of tokens that activated it, the last ones above all; its slot, or -1.
   struct Layer {
     WeightId id = -1;
     const PartAddress* part = nullptr;
     std::int32_t bits = 0;  // of a code
     std::int64_t record_bytes = 0;
     std::vector<float> frequency;
+    std::int32_t num_tokens = 0;  // for which frequency stands
+    bool can_fill = false;  // it is known which neurons to fill free memory with, and they have not been asked for
     std::vector<std::int32_t> slot_of;
     std::vector<std::int32_t> kept;  // neurons that stay in memory between their uses
     NeuronCounters counters;
     StreamTimes times;
   };
-  // Records [first, first + num) of missing_, which lie in neighbouring sectors.
+  // Neurons [first, first + num) of a list, whose records lie in neighbouring sectors.
   struct Run {
     std::int64_t first = 0, num = 0;
     std::int64_t offset = 0, length = 0;  // of the file
+    bool is_fill = false;                 // the list is filling_, not missing_
   };
 
   Layer& layer() { return layers_[static_cast<std::size_t>(current_)]; }
@@ -81,10 +87,19 @@ class NeuronStream {
   std::uint8_t* window(std::size_t index) const {
     return windows_.data() + static_cast<std::int64_t>(index) * window_bytes_;
   }
-  std::int64_t offset_of(std::int32_t neuron) { return layer().part->offset + neuron * layer().record_bytes; }
+  static std::int64_t offset_of(const Layer& l, std::int32_t neuron) {
+    return l.part->offset + neuron * l.record_bytes;
+  }
+  static void count(Layer& l, std::span<const std::uint32_t> num_active, std::int32_t num_rows);
   bool request_group();
-  void add_runs(std::int64_t first);
+  void add_missing(std::int64_t first);
+  void add_runs(const Layer& l, const std::vector<std::int32_t>& neurons, std::int64_t first, bool is_fill);
   void start_reads();
+  bool start_read(std::deque<Run>& waiting, std::int32_t layer_index, ReadPriority priority);
+  void start_fills();
+  bool choose_fills();
+  void place_missing(const Run& run, const std::uint8_t* bytes);
+  void place_fills(const Run& run, const std::uint8_t* bytes);
   void keep_best();
   void give_up();
 
@@ -109,7 +124,12 @@ class NeuronStream {
   std::vector<std::int32_t> loaded_;          // of these, those that keep_best has not seen
   std::unique_ptr<std::atomic<std::int32_t>[]> left_of_group_;  // records that have not arrived
   std::deque<Run> waiting_;                                     // for a window
-  std::vector<Run> reading_;                                    // by window
+  // The matrix whose memory is being filled, and what of it is not there yet.
+  std::int32_t fill_layer_ = 0;
+  std::vector<std::int32_t> filling_;
+  std::deque<Run> fills_;
+  std::size_t num_fills_ = 0, max_fills_ = 0;  // that are being read
+  std::vector<Run> reading_;                   // by window
   std::int32_t num_reading_ = 0;
 };
 

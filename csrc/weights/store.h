@@ -55,6 +55,7 @@ class WeightStore {
   // REQUIRES: finish_loading has returned, and the weight is not streamed.
   const WeightView& pin(WeightId id) const { return weights_[static_cast<std::size_t>(id)].view; }
   bool has_outliers(WeightId id) const { return !weights_[static_cast<std::size_t>(id)].request.outliers.empty(); }
+  bool is_by_neuron(WeightId id) const { return weights_[static_cast<std::size_t>(id)].request.neuron_bits != 0; }
   bool is_streamed(WeightId id) const { return weights_[static_cast<std::size_t>(id)].is_streamed; }
   // Null: every weight is resident.
   WeightStream* stream() const { return stream_.get(); }

@@ -24,6 +24,7 @@ COMMANDS = {
     "fit": "edgert.cli.fit:fit",
     "moe profile": "edgert.cli.moe:profile",
     "moe simulate": "edgert.cli.moe:simulate",
+    "neurons": "edgert.cli.neurons:neurons",
     "bench": "edgert.cli.bench:bench",
     "doctor": "edgert.cli.doctor:doctor",
 }

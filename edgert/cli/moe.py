@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgert.cli import options
-from edgert.cli.terminal import StatusLine, notice
-from edgert.errors import FileFormatError, UnsupportedModelError, UsageError, one_line, size
+from edgert.cli import options, text_pieces
+from edgert.cli.terminal import notice
+from edgert.errors import UnsupportedModelError, UsageError, one_line, size
 
 if TYPE_CHECKING:
     from edgert.llm import LLM
     from edgert.offload.expert_trace import ExpertTrace
     from edgert.offload.simulate import Device, SimulatedRun
 
-# Texts are cut into pieces of so many tokens, each with an empty context.
-TEXT_TOKENS = 512
-MAX_TOKENS = 32768
 _RATE = re.compile(r"([0-9.]+) *(k|M|G)?B/s")
 _UNITS = {None: 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
@@ -31,11 +27,11 @@ def profile(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A mixture-of-experts model, as `edgert run` takes it.")
     ],
-    text: Annotated[str | None, typer.Option("--text", metavar="FILE", help="The text to run it on.")] = None,
+    text: text_pieces.Text = None,
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="TRACE", help="Where the routing goes.")
     ] = "routing.npz",
-    max_tokens: Annotated[int, typer.Option("--max-tokens", metavar="N", help="Most tokens of the text.")] = MAX_TOKENS,
+    max_tokens: text_pieces.MaxTokens = text_pieces.MAX_TOKENS,
     threads: options.Threads = None,
 ) -> None:
     """Record which experts a model chooses for each token of a text; `edgert moe simulate` reads the record.
@@ -47,11 +43,7 @@ def profile(
     from edgert.llm import load
     from edgert.offload.expert_trace import save
 
-    if max_tokens < 1:
-        raise UsageError(f"--max-tokens: found {max_tokens}, expected at least 1")
-    if text is None:
-        raise UsageError("--text: found none, expected a file with text to run the model on")
-    content = read_text(Path(text))
+    content = text_pieces.read_text(text, max_tokens)
     with load(Path(model), threads=threads) as llm:
         trace = record(llm, content, max_tokens)
     save(trace, Path(output))
@@ -119,47 +111,22 @@ def simulate(
         print("\n" + "\n".join(by_layer))
 
 
-def read_text(path: Path) -> str:
-    """Raises UsageError or FileFormatError where there is no text."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise FileFormatError(f"{path}: found no UTF-8 at byte {error.start}, expected a text") from None
-
-
 def record(llm: LLM, text: str, max_tokens: int) -> ExpertTrace:
     """Runs the text piece by piece. Raises UnsupportedModelError for a model without experts."""
-    import numpy as np
-
-    from edgert.engine.prompts import require_tokenizer
     from edgert.offload.expert_trace import check_routed, collect, half_precision
 
     expert_bytes = llm.expert_bytes
     if expert_bytes.size == 0:
         raise UnsupportedModelError(f"{llm.path}: found no mixture-of-experts layer, expected some; it routes nothing")
-    tokens = np.asarray(require_tokenizer(llm.tokenizer).encode(text)[:max_tokens], np.int32)
-    if len(tokens) == 0:
-        raise UsageError("--text: found no tokens, expected some; give a file that is not empty")
-    length = min(TEXT_TOKENS, llm.context)
-    started_s, done = time.perf_counter(), 0
-
-    def describe() -> str:
-        rate = done / (time.perf_counter() - started_s)
-        left = f", {round((len(tokens) - done) / rate)} s left" if done else ""
-        return f"profiling: {done} of {len(tokens)} tokens, {rate:.0f} tokens/s{left}"
-
     texts = []
-    with StatusLine(describe):
-        for begin in range(0, len(tokens), length):
-            piece = tokens[begin : begin + length]
-            llm.start_routing_trace()
-            try:
-                llm.logits(piece)
-            finally:
-                layers = llm.stop_routing_trace()
-            check_routed(layers, len(piece), str(llm.path))
-            texts.append((piece, half_precision(layers)))
-            done += len(piece)
+    for piece in text_pieces.pieces(llm, text, max_tokens):
+        llm.start_routing_trace()
+        try:
+            llm.logits(piece)
+        finally:
+            layers = llm.stop_routing_trace()
+        check_routed(layers, len(piece), str(llm.path))
+        texts.append((piece, half_precision(layers)))
     return collect(texts, expert_bytes)
 
 

@@ -20,6 +20,9 @@ from edgert.engine.turns import Turns
 from edgert.errors import DeviceError, EdgertError, OutOfMemoryError, UsageError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from edgert._core import Runtime
     from edgert.offload.expert_trace import RoutedLayer
 
@@ -163,6 +166,16 @@ class Engine:
         """What the routers chose since `start_routing_trace`, layer by layer."""
         with self._turns.alone():
             return self._open_runtime().stop_routing_trace()
+
+    def start_neuron_counts(self) -> None:
+        """Counts how many tokens activate each neuron of a model with squared ReLU from now on."""
+        with self._turns.alone():
+            self._open_runtime().start_neuron_counts()
+
+    def stop_neuron_counts(self) -> dict[str, tuple[int, NDArray[np.uint32]]]:
+        """By matrix: tokens since `start_neuron_counts`, and how many of them activated each neuron."""
+        with self._turns.alone():
+            return self._open_runtime().stop_neuron_counts()
 
     def _open_runtime(self) -> Runtime:
         if self._is_closed:

@@ -29,6 +29,7 @@ from edgert.device.threads import default_threads
 from edgert.engine.engine import Engine
 from edgert.engine.kv_plan import KV_FORMATS, KVSpace, kv_space, page_bytes, plan_kv, spill_folder
 from edgert.engine.memory_plan import MemoryPlan, plan_memory
+from edgert.engine.neuron_frequency import load as load_frequency
 from edgert.engine.offload_items import top_k
 from edgert.engine.packed_cache import check_cache, is_packed_at_load, open_cache, write_cache
 from edgert.engine.params import check_integer, check_real
@@ -38,6 +39,7 @@ from edgert.loader import Model, finish_loading, open_model, start_loading
 from edgert.loader.views import check_bits, check_miss_bits
 from edgert.offload import Policy
 from edgert.offload.memory_budget import auto_budget
+from edgert.offload.placement import MAX_WINDOWS
 from edgert.offload.sizes import parse_bytes, parse_rate
 from edgert.quant.layout import STRIP_ROWS
 
@@ -303,6 +305,7 @@ def _stream(
         first_strips = cuts.setdefault(piece.weight, [])
         places.append((len(cuts) - 1, len(first_strips)))
         first_strips.append(piece.first_row // STRIP_ROWS)
+    frequency = load_frequency(model) if placement.neurons else {}
     mixtures = [node for node in model.graph.nodes if node.op == "moe"] if placement.expert_cache_bytes else []
 
     def set_stream(store: _core.WeightStore) -> None:
@@ -320,8 +323,10 @@ def _stream(
             miss_bits=options.miss_bits or 0,
             neurons=list(placement.neurons),
             neuron_bytes=placement.neuron_cache_bytes,
+            neuron_frequency=[frequency[name] for name in placement.neurons] if frequency else [],
             chunk_bytes=read_size.chunk_bytes,
-            depth=read_size.depth,
+            # Where only neurons are read, requests are of some sectors: all that have memory at a time.
+            depth=read_size.depth if placement.pieces or not placement.neurons else MAX_WINDOWS,
             limit_bytes_per_s=options.disk_limit_bytes_per_s(),
         )
 

@@ -39,7 +39,7 @@ class NeuronStats:
     """Neurons whose columns were multiplied with (active), those of them that were in memory (hits), and bytes.
 
     missed_bytes: of the records of the others; requested_bytes: of records that were asked for; sector_bytes: of the
-    whole sectors around them.
+    whole sectors around them. filled_bytes: of records that came into memory which was never used.
     """
 
     active: int
@@ -47,6 +47,7 @@ class NeuronStats:
     missed_bytes: int
     requested_bytes: int
     sector_bytes: int
+    filled_bytes: int
     hit_rate: float
 
 

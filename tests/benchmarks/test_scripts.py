@@ -92,3 +92,11 @@ def test_neurons(tmp_path: Path) -> None:
     assert 0.2 < result["active_share"] < 0.6
     missed = (1 - result["hit_rate"]) * result["active_share"] * result["neurons"] * result["steps"]
     assert result["missed_bytes"] == pytest.approx(missed * result["record_bytes"])
+    assert "calibrated" not in result
+    known = run("neurons.py", model, "--format", "p4", "--tokens", 100, "--cache", 0.3, "--calibration", "random")
+    assert known["is_identical"]
+    assert known["hit_rates"] == result["hit_rates"]
+    assert known["hit_rates"]["prompt"] == 0
+    assert all(0 < known["calibrated"]["hit_rates"][phase] < 1 for phase in ("first", "later"))
+    missed = (1 - known["calibrated"]["hit_rate"]) * result["active_share"] * result["neurons"] * result["steps"]
+    assert known["calibrated"]["missed_bytes"] == pytest.approx(missed * result["record_bytes"])

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from core.moe_model import write_moe
+from docs.placeholders import read_weights, write_arcee
 
 from edgert.cli.app import COMMANDS, make_command
 from edgert.cli.moe import record
+from edgert.convert import convert
 from edgert.llm import load
 from edgert.offload.expert_trace import save
 
@@ -62,6 +64,9 @@ def test_an_example_of_help_runs(line: str, tmp_path: Path) -> None:
     if line.startswith("edgert moe"):
         write_moe(tmp_path / "moe")
         record_routing(tmp_path / "moe", tmp_path / "routing.npz")
+    if line.startswith("edgert neurons"):
+        write_arcee(tmp_path / "arcee", read_weights())
+        convert(tmp_path / "arcee", tmp_path / "arcee-p4", quant="p4")
     (tmp_path / "notes.txt").write_text("The cat sat on the mat.\n")
     # The golden folder has no tokenizer: what talks gets the bundled model under the name of the example.
     program = f'edgert() {{ {shlex.join(COMMAND)} "$@"; }}'

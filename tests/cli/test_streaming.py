@@ -147,7 +147,7 @@ def test_the_line() -> None:
         experts=ExpertStats(routed=50, hits=39, late=5, misses=6, prefetched=20, wasted=3, coarse=0, hit_rate=0.78),
         neurons=NeuronStats(
             active=4000, hits=1000, missed_bytes=3_000_000, requested_bytes=3_000_000, sector_bytes=5_100_000,
-            hit_rate=0.25,
+            filled_bytes=0, hit_rate=0.25,
         ),
     )  # fmt: skip
     timings = Timings(

@@ -34,15 +34,21 @@ def read_weights() -> dict[str, np.ndarray]:
     return weights
 
 
-def write_folder(folder: Path, weights: dict[str, np.ndarray]) -> None:
-    """As a model is published: config.json, tokenizer, model.safetensors in float32."""
+def write_folder(folder: Path, weights: dict[str, np.ndarray], **changes: object) -> None:
+    """As a model is published: config.json (with these changes), tokenizer, model.safetensors in float32."""
     folder.mkdir(parents=True)
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         shutil.copy(DEFAULT_MODEL / name, folder / name)
     config = json.loads((DEFAULT_MODEL / "config.json").read_text(encoding="utf-8"))
     del config["edgert"]
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(config | changes), encoding="utf-8")
     save_file(weights, str(folder / "model.safetensors"))
+
+
+def write_arcee(folder: Path, weights: dict[str, np.ndarray]) -> None:
+    """The same with squared ReLU in place of a gate."""
+    kept = {name: weight for name, weight in weights.items() if "gate_proj" not in name}
+    write_folder(folder, kept, architectures=["ArceeForCausalLM"], model_type="arcee", hidden_act="relu2")
 
 
 def write_gguf(path: Path, weights: dict[str, np.ndarray], *, has_template: bool = True, **metadata: object) -> Path:

@@ -18,7 +18,7 @@ from hub.conftest import Hub
 from edgert.models import ARCHITECTURES
 from edgert.quant import format as formats
 
-from .placeholders import read_weights, write_folder, write_gguf
+from .placeholders import read_weights, write_arcee, write_folder, write_gguf
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -66,6 +66,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
         path.mkdir()
     weights = read_weights()
     write_folder(here / "llama-3.2-1b", weights)
+    write_arcee(here / "arcee-1b", weights)
     gguf = write_gguf(here / "model.gguf", weights).read_bytes()
     write_gguf(here / "no-template.gguf", weights, has_template=False)
     write_gguf(here / "exotic.gguf", weights, general__architecture="exotic")

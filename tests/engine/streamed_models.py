@@ -23,13 +23,15 @@ _HIDDEN, _HEADS, _HEAD_DIM, _EXPERT, _VOCAB = 128, 2, 64, 256, 64
 PROGRAM_BYTES = 64 << 20
 
 
-def open_with_least(monkeypatch: pytest.MonkeyPatch, path: Path = DEFAULT_MODEL, **options: Any) -> edgert.LLM:
-    """Opens a model with the least budget, as if the program took 64 MiB: what it takes in tests is not known."""
+def open_with_least(
+    monkeypatch: pytest.MonkeyPatch, path: Path = DEFAULT_MODEL, *, extra_bytes: int = 0, **options: Any
+) -> edgert.LLM:
+    """Opens a model with the least budget and so much more, as if the program took 64 MiB, whatever it does."""
     monkeypatch.setattr(opening, "resident_bytes", lambda: PROGRAM_BYTES)
     planner = MemoryPlanner(
         model=open_model(path), base_bytes=PROGRAM_BYTES, threads=2, context=256, batch_tokens=None, kv_format="f16"
     )
-    return edgert.load(path, threads=2, context=256, ram=planner.minimum_bytes(), **options)
+    return edgert.load(path, threads=2, context=256, ram=planner.minimum_bytes() + extra_bytes, **options)
 
 
 def write_mixture(folder: Path, seed: int) -> Path:

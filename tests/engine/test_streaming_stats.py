@@ -29,7 +29,10 @@ def open_streamed(monkeypatch: pytest.MonkeyPatch) -> Open:
 
 def counters(scale: int, **changes: Any) -> dict[str, Any]:
     expert = {"routed": 8, "hits": 5, "late": 2, "misses": 1, "prefetched": 4, "wasted": 3, "coarse": 1}
-    neuron = {"active": 20, "hits": 15, "missed_bytes": 500, "requested_bytes": 500, "sector_bytes": 8192}
+    neuron = {
+        "active": 20, "hits": 15, "missed_bytes": 500, "requested_bytes": 500, "sector_bytes": 8192,
+        "filled_bytes": 300,
+    }  # fmt: skip
     return {
         "num_reads": 10 * scale,
         "num_bytes": 4096 * scale,
@@ -71,7 +74,13 @@ def test_differences_by_layer() -> None:
         routed=72, hits=45, late=18, misses=9, prefetched=36, wasted=27, coarse=9, hit_rate=45 / 72
     )
     assert stats.neurons == NeuronStats(
-        active=180, hits=135, missed_bytes=4500, requested_bytes=4500, sector_bytes=9 * 8192, hit_rate=0.75
+        active=180,
+        hits=135,
+        missed_bytes=4500,
+        requested_bytes=4500,
+        sector_bytes=9 * 8192,
+        filled_bytes=2700,
+        hit_rate=0.75,
     )
     still = counters(1, experts=[], neurons=[])
     nothing = meter.stats(still, still, still)

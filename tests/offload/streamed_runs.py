@@ -42,6 +42,7 @@ class Plan:
     expert_bytes: int = 0
     neurons: tuple[str, ...] = ()
     neuron_bytes: int = 0
+    neuron_frequency: tuple[Floats, ...] = ()
 
 
 def limits(model: Model, threads: int = 2) -> tuple[int, int]:
@@ -102,10 +103,12 @@ def random_plan(model: Model, rng: np.random.Generator) -> Plan:
     pool = int(total * rng.random() * 1.1)
     records = {item.name: item.records for item in weight_items(model) if item.records and rng.random() < 0.8}
     room = sum(r.num_bytes for r in records.values() if r) * rng.random() * 1.1
+    is_known = bool(rng.random() < 0.5)
     return Plan(
         cuts=tuple(cuts), lock_order=tuple(order), lookups=lookups, pool_bytes=pool,
         ring_bytes=int(pool * rng.random()), neurons=tuple(records),
         neuron_bytes=neuron_room([r for r in records.values() if r]) + int(room),
+        neuron_frequency=tuple(rng.random(r.count, np.float32) for r in records.values() if r and is_known),
     )  # fmt: skip
 
 
@@ -143,6 +146,7 @@ def open_runtime(
             expert_bytes=plan.expert_bytes,
             neurons=list(plan.neurons),
             neuron_bytes=plan.neuron_bytes,
+            neuron_frequency=list(plan.neuron_frequency),
             top_k=top_k(model.graph),
             **stream,
         )

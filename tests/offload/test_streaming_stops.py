@@ -47,10 +47,15 @@ def cases(models: Models) -> dict[str, tuple[object, Plan, Reference]]:
             make_reference(mixture, (100,)),
         ),
         "neurons": (arcee, Plan(neurons=neurons, neuron_bytes=180_000), make_reference(arcee, (100,))),
+        "known neurons": (
+            arcee,
+            Plan(neurons=neurons, neuron_bytes=250_000, neuron_frequency=(np.ones(500, np.float32),) * len(neurons)),
+            make_reference(arcee, (100,)),
+        ),
     }
 
 
-@pytest.mark.parametrize("name", ["matrices", "lookups", "experts", "neurons"])
+@pytest.mark.parametrize("name", ["matrices", "lookups", "experts", "neurons", "known neurons"])
 def test_stopping_ends_the_step_and_its_reads(cases, name) -> None:
     model, plan, reference = cases[name]
     took_s = []
@@ -70,7 +75,7 @@ def test_stopping_ends_the_step_and_its_reads(cases, name) -> None:
     assert min(took_s) < STOP_S, took_s
 
 
-@pytest.mark.parametrize("name", ["matrices", "lookups", "experts", "neurons"])
+@pytest.mark.parametrize("name", ["matrices", "lookups", "experts", "neurons", "known neurons"])
 def test_after_a_stop_the_next_step_is_right(cases, name) -> None:
     model, plan, reference = cases[name]
     num_stopped = 0
