@@ -95,7 +95,7 @@ def test_a_command_that_fails_says_why() -> None:
 def options(**given: Any) -> Namespace:
     """Of a short run."""
     short = {"shares": [1.0], "policies": ["balanced", "none"], "tokens": 4, "rounds": 1, "disk_seconds": 0.2}
-    return Namespace(**{"threads": 2, **short, **given})
+    return Namespace(**{"threads": 2, "bits": 0, **short, **given})
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_a_budget_that_is_too_small_is_reported(streamed: Path) -> None:
 
 
 GOOD = {
-    "case": "a", "share": 0.5, "policy": "balanced", "failure": None, "budget_bytes": 100, "peak_bytes": 103,
+    "case": "a", "bits": 0, "share": 0.5, "policy": "balanced", "failure": None, "budget_bytes": 100, "peak_bytes": 103,
     "cached_bytes": 3, "has_same_ids": True, "ratio": 1.15, "predicted_ratio": 0.86, "token_s": 1.0,
 }  # fmt: skip
 
@@ -149,6 +149,8 @@ def test_bars_of_a_budget() -> None:
                    {"predicted_ratio": 0.84}, {"predicted_ratio": 1.16}):  # fmt: skip
         assert len(budget.missed(GOOD | change)) == 1, change
     assert budget.missed(GOOD | {"policy": "none", "ratio": 2.0}) == []
+    assert budget.missed(GOOD | {"bits": 2, "token_read_bytes": 0}) == []
+    assert budget.missed(GOOD | {"bits": 2, "token_read_bytes": 4096}) == ["reads 4096 bytes a token at 2 bits"]
     first, none = GOOD | {"policy": "first", "token_s": 1.1}, GOOD | {"policy": "none", "token_s": 1.05}
     assert budget.misplaced([GOOD, first, none]) == ["a at 50%: first 1100 ms, none 1050 ms"]
     prompt = {"read_ratio": 1.1, "rate_ratio": 0.8}

@@ -13,6 +13,7 @@ from edgert.llm import LLM
 
 from .streamed_models import Models
 
+STEP_BYTES = 64 << 10
 LoadSmall = Callable[..., LLM]
 
 
@@ -32,13 +33,14 @@ def load_small(monkeypatch: pytest.MonkeyPatch) -> LoadSmall:
 
     def load(path: Path | None = None, **options: Any) -> LLM:
         options = {"threads": 2, "context": 256} | options
-        ram = "1MiB"
+        ram = STEP_BYTES
         while True:
             try:
                 llm = edgert.load(path, ram=ram, **options)
                 break
-            except OutOfMemoryError as error:  # A larger budget sets more aside, and has another minimum.
-                ram = str(error).split("at least ")[1].split(" MiB")[0] + "MiB"
+            except OutOfMemoryError as error:  # in whole MiB, with which a small model may fit
+                least_mib = int(str(error).split("at least ")[1].split(" MiB")[0])
+                ram = max(ram + STEP_BYTES, (least_mib - 1 << 20) + STEP_BYTES)
         assert llm.memory is not None
         assert not llm.memory.placement.fits
         return llm
