@@ -19,6 +19,8 @@ SAMPLE_BYTES = 128 << 20
 POINT_S = 0.12
 # Of the best rate: what fewer bytes under way may cost. A demand read waits for those that were begun before it.
 TOLERANCE = 0.05
+# What is under way lasts so long: while all cores compute, the reader's thread may come back as late.
+AHEAD_S = 0.004
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +48,14 @@ class DiskRate:
 
 
 def choose(curve: Sequence[DiskPoint]) -> DiskPoint:
-    """The fewest bytes under way, then the smaller depth, whose rate is within TOLERANCE of the best."""
+    """The fewest bytes under way, then the smaller depth, whose rate is within TOLERANCE of the best.
+
+    But as many as last for AHEAD_S, if any of them has so many.
+    """
     best = max(point.gb_per_s for point in curve)
-    enough = [point for point in curve if point.gb_per_s >= (1 - TOLERANCE) * best]
-    return min(enough, key=lambda point: (point.read_size.chunk_bytes * point.read_size.depth, point.read_size.depth))
+    fast = [point for point in curve if point.gb_per_s >= (1 - TOLERANCE) * best]
+    lasting = [point for point in fast if point.read_size.num_bytes >= best * 1e9 * AHEAD_S]
+    return min(lasting or fast, key=lambda point: (point.read_size.num_bytes, point.read_size.depth))
 
 
 def measure_disk(path: Path | None = None) -> DiskRate:

@@ -29,6 +29,11 @@ class ReadSize:
     chunk_bytes: int
     depth: int
 
+    @property
+    def num_bytes(self) -> int:
+        """That are under way."""
+        return self.chunk_bytes * self.depth
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:

@@ -90,8 +90,11 @@ def test_every_point_of_the_curve_reads_other_bytes(
     [
         # (KiB of a request, depth): GB/s
         ({(1024, 8): 1.0}, (1024, 8)),
-        # A disk that is as fast with one request: the fewest bytes.
-        ({(256, 1): 1.0, (256, 4): 1.0, (1024, 8): 1.0, (2048, 8): 1.0}, (256, 1)),
+        # A disk that is as fast with one request: the fewest bytes that last for 4 ms.
+        ({(256, 1): 0.05, (256, 4): 0.05, (1024, 8): 0.05, (2048, 8): 0.05}, (256, 1)),
+        ({(256, 1): 1.0, (256, 4): 1.0, (1024, 8): 1.0, (2048, 8): 1.0}, (1024, 8)),
+        # None has so many: the fewest.
+        ({(256, 2): 2.0, (1024, 2): 2.0, (1024, 4): 2.0}, (256, 2)),
         # 4 % less is as good, 6 % less is not.
         ({(256, 4): 0.94, (1024, 4): 0.96, (1024, 8): 1.0}, (1024, 4)),
         ({(256, 4): 0.94, (1024, 4): 0.94, (1024, 8): 1.0}, (1024, 8)),
