@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgert.errors import FileFormatError, ModelNotFoundError, UnsupportedModelError
+from edgert.whole_file import written_whole
 
 VERSION = 1
 MAX_LAYERS, MAX_EXPERTS = 1024, 4096
@@ -121,13 +121,8 @@ def save(trace: ExpertTrace, path: Path) -> None:
     """Writes the file whole, or leaves what was there. docs/formats.md has its layout."""
     arrays: dict[str, Any] = {name: getattr(trace, name) for name in _ARRAYS if name != "version"}
     arrays = {name: array for name, array in arrays.items() if array is not None}
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with unfinished.open("wb") as file:
-            np.savez(file, version=np.int32(VERSION), **arrays)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with written_whole(path) as unfinished, unfinished.open("wb") as file:
+        np.savez(file, version=np.int32(VERSION), **arrays)
 
 
 def load(path: Path) -> ExpertTrace:

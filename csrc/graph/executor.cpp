@@ -196,7 +196,7 @@ void Executor::run(int first_segment, int last_segment, float* logits) {
       if (!run_attention(*kv, i)) return;
       first = i + 1;
     } else if (is_by_neurons(step) && num_rows(step.rows) > 0) {
-      if (first < i) run_steps(first, i);
+      run_steps(first, i);
       run_neurons(*store_.stream()->neurons(), i);
       first = i + 1;
     } else if (is_counted(step) && num_rows(step.rows) > 0) {
@@ -205,7 +205,7 @@ void Executor::run(int first_segment, int last_segment, float* logits) {
       first = i;
     }
   }
-  if (first < last) run_steps(first, last);
+  run_steps(first, last);
   if (is_profiled_) ++profile_.num_runs;
 }
 

@@ -102,10 +102,7 @@ std::int64_t ExpertStream::slots_within(std::int64_t num_bytes) const {
 }
 
 void ExpertStream::resize(std::int64_t num_bytes) {
-  for (const std::size_t piece : waiting_) {
-    states_[piece]->is_waiting = false;
-    ended_.push_back({piece, ReadOutcome::cancelled, false});
-  }
+  for (const std::size_t piece : waiting_) stop_waiting(piece);
   waiting_.clear();
   tidy();
   const std::int64_t before = num_slots(), now = slots_within(num_bytes);
@@ -138,15 +135,18 @@ void ExpertStream::begin_step(std::span<const std::int32_t> tokens) {
   apply(cache_->prefetch(0, {}), ReadPriority::predicted);
 }
 
+// Of one that is taken off waiting_: its read ends before it began.
+void ExpertStream::stop_waiting(std::size_t piece) {
+  states_[piece]->is_waiting = false;
+  ended_.push_back({piece, ReadOutcome::cancelled, false});
+}
+
 // What a pass that was stopped left behind must not hold raw slots: what waits for one is given up, what has arrived is
 // packed.
 void ExpertStream::give_up_left() {
   const auto first_left = std::stable_partition(waiting_.begin(), waiting_.end(),
                                                 [this](std::size_t piece) { return !states_[piece]->is_wanted; });
-  for (auto it = first_left; it != waiting_.end(); ++it) {
-    states_[*it]->is_waiting = false;
-    ended_.push_back({*it, ReadOutcome::cancelled, false});
-  }
+  for (auto it = first_left; it != waiting_.end(); ++it) stop_waiting(*it);
   waiting_.erase(first_left, waiting_.end());
   for (std::size_t piece = 0; piece < pieces_.size() && raw_slot_bytes_ > 0; ++piece) {
     State& s = *states_[piece];
@@ -273,8 +273,7 @@ void ExpertStream::apply(const CacheDecision& decision, ReadPriority priority) {
     states_[piece]->is_wanted = states_[piece]->reads_on = false;
     if (states_[piece]->is_waiting) {
       waiting_.erase(std::find(waiting_.begin(), waiting_.end(), piece));
-      states_[piece]->is_waiting = false;
-      ended_.push_back({piece, ReadOutcome::cancelled, false});
+      stop_waiting(piece);
       continue;
     }
     for (std::size_t s = 0; s < pieces_[piece].segments.size(); ++s) reader_.cancel(segment_tag(number_ | piece, s));

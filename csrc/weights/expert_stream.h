@@ -113,6 +113,7 @@ class ExpertStream {
   void admit();
   bool postpone_last();
   void give_up_left();
+  void stop_waiting(std::size_t piece);
   void begin_rest(std::size_t piece);
   void start_rests();
   void start_fills();

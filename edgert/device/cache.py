@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from edgert.whole_file import written_whole
+
 # More is no file of ours; the kernels of hundreds of models take less.
 MAX_FILE_BYTES = 16 << 20
 
@@ -33,11 +35,7 @@ def read_json(path: Path) -> Any:
 def write_json(path: Path, value: Any) -> None:
     """Replaces a file as a whole; silently not, where it cannot be written."""
     text = json.dumps(value, indent=1)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_text(text, encoding="utf-8")
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with written_whole(path) as unfinished:
+            unfinished.write_text(text, encoding="utf-8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +13,10 @@ from numpy.typing import NDArray
 from edgert.config import shown
 from edgert.engine.offload_items import weight_items
 from edgert.errors import FileFormatError, UnsupportedFormatError
-from edgert.files.opening import is_there, open_binary, os_errors, read_exactly
+from edgert.files.opening import is_there, open_binary, read_exactly
 from edgert.files.safetensors import read_safetensors
 from edgert.loader import Model
+from edgert.whole_file import written_whole
 
 FILE_NAME = "neurons.safetensors"
 VERSION = "1"
@@ -43,16 +43,10 @@ def save(folder: Path, frequency: Mapping[str, NDArray[np.float32]], num_tokens:
         position = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
-    unfinished = path.with_name(f".{FILE_NAME}.{os.getpid()}")
-    with os_errors(path):
-        try:
-            with unfinished.open("wb") as file:
-                file.write(struct.pack("<Q", len(text)) + text)
-                for shares in frequency.values():
-                    file.write(shares.astype("<f4").tobytes())
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+    with written_whole(path) as unfinished, unfinished.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for shares in frequency.values():
+            file.write(shares.astype("<f4").tobytes())
     return path
 
 

@@ -21,6 +21,7 @@ from edgert.hub.cache import cache_folder, repo_folder
 from edgert.hub.choose import choose_files
 from edgert.hub.names import HubName, is_safe_path
 from edgert.hub.remote import HubFile, Listing, fetch, list_files
+from edgert.whole_file import written_whole
 
 Progress = Callable[[int, int], None]
 _CHUNK_BYTES = 1 << 20
@@ -225,9 +226,8 @@ def _check_space(cache: Path, needed_bytes: int) -> None:
 
 def _write_ref(path: Path, commit: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(commit)
-    os.replace(temporary, path)
+    with written_whole(path) as unfinished:
+        unfinished.write_text(commit)
 
 
 @contextmanager

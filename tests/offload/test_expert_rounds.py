@@ -11,6 +11,7 @@ from seeds import draw_rng
 from edgert import _core
 from edgert.engine.offload_items import activation_bytes, carried_bytes
 from edgert.loader import Model
+from edgert.offload.pieces import SECTOR_BYTES
 
 from .streamed_models import DEEP_LAYERS, DEEP_MIXTURES, EXPERTS, MIXTURE_LAYERS, TOP_K, Models
 from .streamed_runs import (
@@ -35,8 +36,13 @@ def references(models: Models) -> dict[str, Reference]:
 def slots(model: Model, num_experts: int) -> Plan:
     """Memory for so many experts, and in a GGUF file for the rows of a few that wait to be packed."""
     raw = 8 / 7 if model.checkpoint.kind == "gguf" else 1
-    each = max(sum(model.weights[name].num_bytes + 8192 for name in layer[:3]) for layer in mixtures(model))
+    each = max(sum(room(model, name) for name in layer[:3]) for layer in mixtures(model))
     return Plan(experts=mixtures(model), expert_bytes=int(raw * num_experts * each) + 8192)
+
+
+def room(model: Model, name: str) -> int:
+    """Whole sectors, and one more at each end."""
+    return (-(-model.weights[name].num_bytes // SECTOR_BYTES) + 2) * SECTOR_BYTES
 
 
 def routed(model: Model, tokens: list[int]) -> list[int]:
