@@ -1,7 +1,7 @@
 // What the kinds of codes share: sums of activations, dots of unpacked quads, and quads of codes to be packed.
 
-// Codes of a group as they are packed: 16 rows x 64 columns.
-using GroupCodes = std::uint8_t[kStripRows][kGroupColumns];
+// Codes of a group as they are packed: 16 quads of 16 rows, the four codes of a quad in the bytes of a word.
+using GroupCodes = std::uint32_t[kGroupColumns / 4][kStripRows];
 
 // For how many groups a part holds its kPartBytes: one, unless the codes say so.
 template <class Codes>
@@ -17,13 +17,6 @@ template <class Codes>
 constexpr std::int64_t strip_part_bytes(int part, std::int64_t groups) {
   const int every = part_groups<Codes>(part);
   return (groups + every - 1) / every * Codes::kPartBytes[part];
-}
-
-// The four codes of a quad of a row.
-static inline std::uint32_t quad_of(const GroupCodes& codes, int lane, int quad) {
-  std::uint32_t four;
-  __builtin_memcpy(&four, codes[lane] + 4 * quad, 4);
-  return four;
 }
 
 // Part of a group whose codes take kBits bits: vector z holds quads z * 8 / kBits and on, the first in the lowest bits.
@@ -42,7 +35,7 @@ static inline void put_bits(std::uint8_t* part, const GroupCodes& codes) {
     for (int lane = 0; lane < kStripRows; ++lane) {
       std::uint32_t pieces = 0;
       for (int i = 0; i < kPieces; ++i) {
-        pieces |= ((quad_of(codes, lane, kPieces * z + i) >> kShift) & kMask) << (kBits * i);
+        pieces |= ((codes[kPieces * z + i][lane] >> kShift) & kMask) << (kBits * i);
       }
       __builtin_memcpy(part + 64 * z + 4 * lane, &pieces, 4);
     }

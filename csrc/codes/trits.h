@@ -80,7 +80,7 @@ struct TritCodes {
 
  private:
   static inline void take_quad(const GroupCodes& codes, int quad, std::uint8_t (&digits)[64]) {
-    for (int lane = 0; lane < kStripRows; ++lane) __builtin_memcpy(digits + 4 * lane, codes[lane] + 4 * quad, 4);
+    __builtin_memcpy(digits, codes[quad], 64);
   }
   static inline const std::uint8_t* fives(const std::uint8_t* const parts[], std::int64_t g) {
     return parts[0] + 832 * (g / 4) + 192 * (g % 4);

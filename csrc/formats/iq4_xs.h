@@ -6,7 +6,7 @@ struct IQ4_XS {
   using Scales = SuperScales<2, 0>;
 
   static constexpr int kBlockColumns = 256;
-  struct Block {
+  struct [[gnu::packed]] Block {
     std::uint16_t scale;
     std::uint16_t high;         // bits 2r and 2r + 1: the upper two of run r's sub-scale, which is 32 less
     std::uint8_t low[4];        // its lower four: a half of byte r / 2
@@ -15,11 +15,9 @@ struct IQ4_XS {
   static_assert(sizeof(Block) == 136);
 
   static inline void decode(const Block& block, int first_column, std::uint8_t* codes) {
-    std::uint8_t nibbles[16];
-    for (int run = 0; run < 2; ++run) {
-      __builtin_memcpy(nibbles, block.nibbles + first_column / 2 + 16 * run, 16);
-      decode_nibbles(nibbles, codes + 32 * run);
-    }
+    const std::uint8_t* nibbles = block.nibbles + first_column / 2;
+    decode_nibbles(nibbles, codes);
+    decode_nibbles(nibbles + 16, codes + 32);
   }
   static inline void put_scales(const Block& block, int index, int lane, std::uint8_t* const parts[]) {
     __builtin_memcpy(parts[0] + 32 * static_cast<std::int64_t>(index) + 2 * lane, &block.scale, 2);

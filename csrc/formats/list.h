@@ -1,5 +1,6 @@
 // Every quantised format that the kernels know; one line each. Included inside the namespace of an instruction set,
 // after the vector types.
+#include "codes/decode.h"
 #include "codes/dots.h"
 //
 #include "codes/byte.h"

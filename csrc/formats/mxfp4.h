@@ -5,7 +5,7 @@ struct MXFP4 {
   using Scales = ExponentScales<12>;
 
   static constexpr int kBlockColumns = 32;
-  struct Block {
+  struct [[gnu::packed]] Block {
     std::uint8_t exponent;
     std::uint8_t nibbles[16];
   };

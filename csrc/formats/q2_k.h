@@ -5,7 +5,7 @@ struct Q2_K {
   using Scales = SuperMinNibbleScales;
 
   static constexpr int kBlockColumns = 256;
-  struct Block {
+  struct [[gnu::packed]] Block {
     std::uint8_t sub[16];  // of each run: the sub-scale in the low half, the sub-minimum in the high one
     std::uint8_t fields[64];
     std::uint16_t scale, minimum;

@@ -5,7 +5,7 @@ struct Q3_K {
   using Scales = SuperScales<4, 4>;
 
   static constexpr int kBlockColumns = 256;
-  struct Block {
+  struct [[gnu::packed]] Block {
     std::uint8_t high[32];    // bit i: the highest bit of columns 32i to 32i + 31
     std::uint8_t fields[64];  // per half of 128 columns 32 bytes: bits 2i and 2i + 1 are columns 32i to 32i + 31
     std::uint8_t packed[12];
@@ -15,10 +15,11 @@ struct Q3_K {
 
   static inline void decode(const Block& block, int first_column, std::uint8_t* codes) {
     const int half = first_column / 128, quarter = first_column % 128 / 64;
-    for (int i = 0; i < 32; ++i) {
-      const int low = block.fields[32 * half + i] >> (4 * quarter), high = block.high[i] >> (first_column / 32);
-      codes[i] = static_cast<std::uint8_t>((low & 3) | ((high & 1) << 2));
-      codes[32 + i] = static_cast<std::uint8_t>(((low >> 2) & 3) | ((high & 2) << 1));
+    const std::uint8_t* fields = block.fields + 32 * half;
+    const int run = first_column / 32;
+    for (int i = 0; i < 32; i += 16) {
+      put_codes(codes + i, take_bits(fields + i, 4 * quarter, 3) | place_bits(block.high + i, run, 1, 2));
+      put_codes(codes + 32 + i, take_bits(fields + i, 4 * quarter + 2, 3) | place_bits(block.high + i, run + 1, 1, 2));
     }
   }
   // Sub-scales plus 32 have six bits: of run r the low four are a half of byte r % 8, the high two in byte 8 + r % 4.

@@ -5,7 +5,7 @@ struct Q4_1 {
   using Scales = HalfGroupMinScales;
 
   static constexpr int kBlockColumns = 32;
-  struct Block {
+  struct [[gnu::packed]] Block {
     std::uint16_t scale, minimum;
     std::uint8_t nibbles[16];
   };

@@ -5,7 +5,7 @@ struct Q4_K {
   using Scales = SuperMinScales;
 
   static constexpr int kBlockColumns = 256;
-  struct Block {
+  struct [[gnu::packed]] Block {
     std::uint16_t scale, minimum;
     std::uint8_t packed[12];
     std::uint8_t nibbles[128];  // 64 columns in 32 bytes: the low nibbles are the first 32
@@ -14,9 +14,9 @@ struct Q4_K {
 
   static inline void decode(const Block& block, int first_column, std::uint8_t* codes) {
     const std::uint8_t* nibbles = block.nibbles + first_column / 2;
-    for (int i = 0; i < 32; ++i) {
-      codes[i] = nibbles[i] & 0x0f;
-      codes[32 + i] = static_cast<std::uint8_t>(nibbles[i] >> 4);
+    for (int i = 0; i < 32; i += 16) {
+      put_codes(codes + i, take_bits(nibbles + i, 0, 0x0f));
+      put_codes(codes + 32 + i, take_bits(nibbles + i, 4, 0x0f));
     }
   }
   static inline void put_scales(const Block& block, int index, int lane, std::uint8_t* const parts[]) {

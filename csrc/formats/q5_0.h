@@ -5,7 +5,7 @@ struct Q5_0 {
   using Scales = HalfGroupScales<16>;
 
   static constexpr int kBlockColumns = 32;
-  struct Block {
+  struct [[gnu::packed]] Block {
     std::uint16_t scale;
     std::uint8_t high[4];
     std::uint8_t nibbles[16];

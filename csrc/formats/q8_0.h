@@ -5,7 +5,7 @@ struct Q8_0 {
   using Scales = HalfGroupScales<0>;
 
   static constexpr int kBlockColumns = 32;
-  struct Block {
+  struct [[gnu::packed]] Block {
     std::uint16_t scale;
     std::int8_t codes[32];
   };

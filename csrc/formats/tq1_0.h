@@ -5,7 +5,7 @@ struct TQ1_0 {
   using Scales = FourGroupScales<HalfFloats, 1>;
 
   static constexpr int kBlockColumns = 256;
-  struct Block {
+  struct [[gnu::packed]] Block {
     std::uint8_t fives[48];  // digit d of the first 32 bytes: columns 32d and on; of the other 16: 160 + 16d and on
     std::uint8_t fours[4];   // digit d: columns 240 + 4d and on
     std::uint16_t scale;

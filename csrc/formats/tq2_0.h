@@ -5,7 +5,7 @@ struct TQ2_0 {
   using Scales = FourGroupScales<HalfFloats, 1>;
 
   static constexpr int kBlockColumns = 256;
-  struct Block {
+  struct [[gnu::packed]] Block {
     std::uint8_t fields[64];
     std::uint16_t scale;
   };

@@ -36,29 +36,58 @@ struct StripParts {
   }
 };
 
-template <class Block>
-Block read_block(const std::uint8_t* row, std::int64_t index) {
-  Block block;
-  std::memcpy(&block, row + index * static_cast<std::int64_t>(sizeof(block)), sizeof(block));
-  return block;
+// The 64 codes of group g of a row, and the scales of the blocks that begin there.
+template <class F>
+inline void decode_row(const std::uint8_t* row, int cols, std::int64_t g, int lane, std::uint8_t* codes,
+                       std::uint8_t* const scales[]) {
+  constexpr int kStep = F::kBlockColumns < kGroupColumns ? F::kBlockColumns : kGroupColumns;
+  for (int i = 0; i < kGroupColumns; i += kStep) {
+    const std::int64_t column = g * kGroupColumns + i, index = column / F::kBlockColumns;
+    if (column >= cols) break;
+    const auto& block = reinterpret_cast<const typename F::Block*>(row)[index];
+    const int first = static_cast<int>(column % F::kBlockColumns);
+    F::decode(block, first, codes + i);
+    if (first == 0) F::put_scales(block, static_cast<int>(index), lane, scales);
+  }
+}
+
+typedef std::uint32_t Quads4 __attribute__((vector_size(16)));
+#if defined(__clang__)
+#define EDGERT_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define EDGERT_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, Quads4{__VA_ARGS__})
+#endif
+
+// Four quads of four rows, turned over.
+inline void put_quads(const std::uint8_t (&rows)[4][kGroupColumns], int quad, int lane, GroupCodes& codes) {
+  Quads4 r[4];
+  for (int i = 0; i < 4; ++i) std::memcpy(&r[i], rows[i] + 4 * quad, 16);
+  const Quads4 low01 = EDGERT_SHUFFLE(r[0], r[1], 0, 4, 1, 5), high01 = EDGERT_SHUFFLE(r[0], r[1], 2, 6, 3, 7);
+  const Quads4 low23 = EDGERT_SHUFFLE(r[2], r[3], 0, 4, 1, 5), high23 = EDGERT_SHUFFLE(r[2], r[3], 2, 6, 3, 7);
+  const Quads4 turned[4] = {EDGERT_SHUFFLE(low01, low23, 0, 1, 4, 5), EDGERT_SHUFFLE(low01, low23, 2, 3, 6, 7),
+                            EDGERT_SHUFFLE(high01, high23, 0, 1, 4, 5), EDGERT_SHUFFLE(high01, high23, 2, 3, 6, 7)};
+  for (int i = 0; i < 4; ++i) std::memcpy(&codes[quad + i][lane], &turned[i], 16);
 }
 
 template <class F>
 void pack_rows(const std::uint8_t* const row_data[kStripRows], int cols, int strip, std::uint8_t* const parts[]) {
-  constexpr int kStep = F::kBlockColumns < kGroupColumns ? F::kBlockColumns : kGroupColumns;
   const std::int64_t groups = (cols + kGroupColumns - 1) / kGroupColumns;
   const StripParts<F> out(parts, strip, groups);
+  // Sixteen streams of one row each are too many for the hardware to see: the same place of the next strip, which
+  // follows this one wherever it has been read from a file.
+  constexpr std::int64_t kBlockBytes = sizeof(typename F::Block);
+  const std::int64_t ahead = kStripRows * (cols / F::kBlockColumns) * kBlockBytes;
   for (std::int64_t g = 0; g < groups; ++g) {
-    GroupCodes codes = {};
-    for (int lane = 0; lane < kStripRows; ++lane) {
-      for (int i = 0; i < kGroupColumns && row_data[lane] != nullptr; i += kStep) {
-        const std::int64_t column = g * kGroupColumns + i, index = column / F::kBlockColumns;
-        if (column >= cols) break;
-        const auto block = read_block<typename F::Block>(row_data[lane], index);
-        const int first = static_cast<int>(column % F::kBlockColumns);
-        F::decode(block, first, codes[lane] + i);
-        if (first == 0) F::put_scales(block, static_cast<int>(index), lane, out.scales);
+    GroupCodes codes;
+    for (int lane = 0; lane < kStripRows; lane += 4) {
+      std::uint8_t rows[4][kGroupColumns] = {};
+      for (int i = 0; i < 4; ++i) {
+        const std::uint8_t* row = row_data[lane + i];
+        if (row == nullptr) continue;
+        decode_row<F>(row, cols, g, lane + i, rows[i], out.scales);
+        __builtin_prefetch(row + ahead + g * kGroupColumns * kBlockBytes / F::kBlockColumns, 0, 2);
       }
+      for (int quad = 0; quad < kGroupColumns / 4; quad += 4) put_quads(rows, quad, lane, codes);
     }
     F::Codes::put(out.codes, g, codes);
   }
@@ -76,10 +105,7 @@ void pack_group(int bits, const std::uint8_t* records, std::int64_t record_bytes
       std::uint32_t quad[kStripRows];
       unpack_neurons(columns, strip * 2 * bits, bits, bits - Codes::kCodeBits, quad);
       const std::uint32_t mask = num_columns - first < 4 ? (1u << (8 * (num_columns - first))) - 1 : ~0u;
-      for (int row = 0; row < kStripRows; ++row) {
-        const std::uint32_t four = quad[row] & mask;
-        std::memcpy(codes[row] + first, &four, 4);
-      }
+      for (int row = 0; row < kStripRows; ++row) codes[first / 4][row] = quad[row] & mask;
     }
     std::uint8_t* out[Codes::kNumParts];
     for (int i = 0; i < Codes::kNumParts; ++i)
