@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['CapacityError', 'CoreError', 'DEFAULT_CHUNK_BYTES', 'DEFAULT_DEPTH', 'DEFAULT_POLICY', 'DEFAULT_PREDICTOR', 'DIRECT_ALIGNMENT', 'ExpertCache', 'Faults', 'KVSpill', 'NonFiniteError', 'Reader', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'StoppedError', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'fma_peak', 'format_names', 'gelu_mul', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'linear_neurons', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'policy_names', 'predictor_names', 'quantize', 'read_bandwidth', 'read_rate', 'relu2', 'rms_norm', 'rope', 'rounded_kernel_names', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
+__all__: list[str] = ['CapacityError', 'CoreError', 'DEFAULT_CHUNK_BYTES', 'DEFAULT_DEPTH', 'DEFAULT_POLICY', 'DEFAULT_PREDICTOR', 'DIRECT_ALIGNMENT', 'ExpertCache', 'Faults', 'KVSpill', 'NonFiniteError', 'Reader', 'Runtime', 'SampleResult', 'Sampler', 'Span', 'StoppedError', 'WeightStore', 'add', 'add_scaled', 'attention', 'best_isa', 'cpu_name', 'dequantize', 'fma_peak', 'format_names', 'gelu_mul', 'give_back_freed', 'isa_levels', 'judge_passes', 'kernel_names', 'kernels_in_use', 'kv_format_names', 'kv_page_bytes', 'linear', 'linear_neurons', 'log_sum_exp', 'maximum', 'pack', 'part_bytes', 'philox4x32_10', 'policy_names', 'predictor_names', 'quantize', 'read_bandwidth', 'read_rate', 'relu2', 'rms_norm', 'rope', 'rounded_kernel_names', 'scale', 'silu_mul', 'soft_cap', 'softmax', 'time_kernels', 'uniform']
 class CoreError(RuntimeError):
     pass
 class CapacityError(CoreError):
@@ -311,6 +311,10 @@ def format_names() -> list[str]:
     """
 def gelu_mul(isa: str, gate: numpy.typing.NDArray[numpy.float32], up: numpy.typing.NDArray[numpy.float32]) -> numpy.typing.NDArray[numpy.float32]:
     ...
+def give_back_freed() -> None:
+    """
+    Gives back to the system what malloc holds of freed memory.
+    """
 def isa_levels() -> list[tuple[str, bool, bool]]:
     """
     (name, is_built, is_supported) of each level, ascending.

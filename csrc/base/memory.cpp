@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <new>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 namespace edgert {
 namespace {
@@ -42,6 +45,12 @@ void Memory::give_back(std::size_t begin, std::size_t end) const {
   end = end / page * page;
 #ifdef MADV_DONTNEED
   if (begin < end) madvise(data_ + begin, end - begin, MADV_DONTNEED);
+#endif
+}
+
+void give_back_freed() {
+#ifdef __GLIBC__
+  malloc_trim(0);
 #endif
 }
 

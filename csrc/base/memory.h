@@ -43,4 +43,7 @@ class Memory {
   std::size_t num_bytes_ = 0;
 };
 
+// Gives back to the system what the process has freed and malloc still holds.
+void give_back_freed();
+
 }  // namespace edgert

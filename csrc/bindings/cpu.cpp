@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/bandwidth.h"
+#include "base/memory.h"
 #include "bindings/bindings.h"
 #include "kernels/kernel_table.h"
 
@@ -50,6 +51,7 @@ void init_cpu(py::module_& m) {
   m.def("kernels_in_use", &kernels_in_use, py::arg("isa"), "Format name -> kernel table at a level.");
   m.def("read_bandwidth", &bandwidth, py::arg("threads"), py::arg("num_bytes") = std::size_t{1} << 30,
         py::arg("repeats") = 5, py::call_guard<py::gil_scoped_release>(), "Median memory read rate, bytes/s.");
+  m.def("give_back_freed", &give_back_freed, "Gives back to the system what malloc holds of freed memory.");
   m.def("fma_peak", &multiply_add_peak, py::arg("threads"), py::arg("repeats") = 5,
         py::call_guard<py::gil_scoped_release>(), "Median rate of float32 multiply-adds in registers, 1/s.");
 }

@@ -169,6 +169,7 @@ def open_engine(path: Path, options: LoadOptions, progress: Progress | None) -> 
         memory = None
     else:
         text = tokenizer.load(model.checkpoint)  # first: what it takes is part of the budget
+        _core.give_back_freed()
         memory = plan_memory(
             weights,
             total_budget,
