@@ -13,7 +13,7 @@ namespace edgert {
 // One request to the system. Offset, length and `out` are multiples of kDirectAlignment; the range may end past the
 // file's end, and the read is short then.
 struct ReadChunk {
-  std::int32_t slot = 0;  // 0 .. depth - 1; not used twice at a time
+  std::int32_t slot = 0;  // 0 .. num_slots - 1; not used twice at a time
   std::int32_t file = 0;
   std::int64_t offset = 0, length = 0;
   std::uint8_t* out = nullptr;
@@ -32,7 +32,7 @@ class ReadBackend {
   virtual ReadMethod method() const = 0;
   virtual const std::string& path(std::int32_t file) const = 0;
 
-  // The system need not have it before the next wait. REQUIRES: fewer than `depth` are under way.
+  // The system need not have it before the next wait. REQUIRES: fewer than `num_slots` are under way.
   virtual void begin(const ReadChunk& chunk) = 0;
   // Adds what has ended to `results`. If that is nothing, waits until something has, or wake was called since the last
   // wait, or the time is over (negative: never). May also return for no reason.
@@ -41,8 +41,8 @@ class ReadBackend {
 };
 
 // Each throws std::system_error if the system refuses it for one of the files.
-std::unique_ptr<ReadBackend> make_uring_backend(std::span<const File> files, std::int32_t depth);
-std::unique_ptr<ReadBackend> make_threads_backend(std::span<const File> files, std::int32_t depth, bool is_direct);
+std::unique_ptr<ReadBackend> make_uring_backend(std::span<const File> files, std::int32_t num_slots);
+std::unique_ptr<ReadBackend> make_threads_backend(std::span<const File> files, std::int32_t num_slots, bool is_direct);
 // The one that options.method names.
 std::unique_ptr<ReadBackend> make_read_backend(std::span<const File> files, const ReaderOptions& options);
 

@@ -15,9 +15,9 @@ constexpr std::int32_t kMostTries = 8;
 
 }  // namespace
 
-ReadQueue::ReadQueue(std::int32_t depth, std::int64_t chunk_bytes)
-    : chunk_bytes_(chunk_bytes), slots_(static_cast<std::size_t>(depth)) {
-  for (std::int32_t slot = depth; slot-- > 0;) free_slots_.push_back(slot);
+ReadQueue::ReadQueue(std::int32_t most_requests, std::int32_t depth, std::int64_t chunk_bytes)
+    : chunk_bytes_(chunk_bytes), most_bytes_(depth * chunk_bytes), slots_(static_cast<std::size_t>(most_requests)) {
+  for (std::int32_t slot = most_requests; slot-- > 0;) free_slots_.push_back(slot);
 }
 
 void ReadQueue::add(const ReadRequest& request) {
@@ -79,6 +79,7 @@ ReadChunk ReadQueue::begin(double now_s) {
   free_slots_.pop_back();
   slots_[static_cast<std::size_t>(slot)] = {&read, piece, now_s, read.request.priority};
   ++read.num_under_way;
+  bytes_under_way_ += piece.length;
   const std::int64_t window = read.request.offset - window_lead(read.request.offset);
   return {slot, read.request.file, piece.offset, piece.length, read.request.out + (piece.offset - window)};
 }
@@ -88,6 +89,7 @@ ReadEvent ReadQueue::finish(const ReadResult& result, double now_s) {
   free_slots_.push_back(result.slot);
   Read& read = *slot.read;
   --read.num_under_way;
+  bytes_under_way_ -= slot.piece.length;
   const ReadEvent event{read.request.tag, slot.begin_s, now_s, result.num_bytes, slot.priority};
   take_result(read, slot.piece, result);
   end_if_ended(read);

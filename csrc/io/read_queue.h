@@ -19,7 +19,8 @@ struct ReadEnd {
 
 class ReadQueue {
  public:
-  ReadQueue(std::int32_t depth, std::int64_t chunk_bytes);
+  // most_requests are under way at a time, of depth * chunk_bytes together.
+  ReadQueue(std::int32_t most_requests, std::int32_t depth, std::int64_t chunk_bytes);
 
   // Throws std::invalid_argument if a read of that tag is under way.
   void add(const ReadRequest& request);
@@ -28,7 +29,9 @@ class ReadQueue {
   void cancel_all();
 
   bool has_waiting() const { return !waiting_.empty(); }
-  bool can_begin() const { return has_waiting() && !free_slots_.empty(); }
+  bool can_begin() const {
+    return has_waiting() && !free_slots_.empty() && bytes_under_way_ + next_length() <= most_bytes_;
+  }
   std::int32_t num_under_way() const { return static_cast<std::int32_t>(slots_.size() - free_slots_.size()); }
   bool is_empty() const { return reads_.empty() && ended_.empty(); }
 
@@ -70,7 +73,8 @@ class ReadQueue {
   // REQUIRES: the caller does not use the read afterwards.
   void end_if_ended(Read& read);
 
-  const std::int64_t chunk_bytes_;
+  const std::int64_t chunk_bytes_, most_bytes_;
+  std::int64_t bytes_under_way_ = 0;
   std::uint64_t num_added_ = 0;
   std::unordered_map<ReadTag, Read> reads_;
   std::map<Key, Read*> waiting_;  // reads of which something is still to be begun

@@ -16,10 +16,10 @@ namespace {
 
 class ThreadsBackend final : public ReadBackend {
  public:
-  ThreadsBackend(std::span<const File> files, std::int32_t depth, bool is_direct)
+  ThreadsBackend(std::span<const File> files, std::int32_t num_slots, bool is_direct)
       : is_direct_(is_direct), descriptors_(files, is_direct) {
     try {
-      for (std::int32_t i = 0; i < depth; ++i) threads_.emplace_back([this] { work(); });
+      for (std::int32_t i = 0; i < num_slots; ++i) threads_.emplace_back([this] { work(); });
     } catch (...) {
       stop();
       throw;
@@ -107,8 +107,8 @@ class ThreadsBackend final : public ReadBackend {
 
 }  // namespace
 
-std::unique_ptr<ReadBackend> make_threads_backend(std::span<const File> files, std::int32_t depth, bool is_direct) {
-  return std::make_unique<ThreadsBackend>(files, depth, is_direct);
+std::unique_ptr<ReadBackend> make_threads_backend(std::span<const File> files, std::int32_t num_slots, bool is_direct) {
+  return std::make_unique<ThreadsBackend>(files, num_slots, is_direct);
 }
 
 }  // namespace edgert

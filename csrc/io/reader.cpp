@@ -37,26 +37,26 @@ std::string message_of(const ReadEnd& end, const std::string& path) {
 }  // namespace
 
 std::unique_ptr<ReadBackend> make_read_backend(std::span<const File> files, const ReaderOptions& options) {
-  const std::int32_t depth = checked(options).depth;
+  const std::int32_t num_slots = most_requests(checked(options));
   switch (options.method) {
     case ReadMethod::uring:
-      return make_uring_backend(files, depth);
+      return make_uring_backend(files, num_slots);
     case ReadMethod::threads:
-      return make_threads_backend(files, depth, true);
+      return make_threads_backend(files, num_slots, true);
     case ReadMethod::buffered:
-      return make_threads_backend(files, depth, false);
+      return make_threads_backend(files, num_slots, false);
     case ReadMethod::automatic:
       break;
   }
   try {
-    return make_uring_backend(files, depth);
+    return make_uring_backend(files, num_slots);
   } catch (const std::system_error&) {
   }
   try {
-    return make_threads_backend(files, depth, true);
+    return make_threads_backend(files, num_slots, true);
   } catch (const std::system_error&) {
   }
-  return make_threads_backend(files, depth, false);
+  return make_threads_backend(files, num_slots, false);
 }
 
 Reader::Reader(std::span<const File> files, const ReaderOptions& options, ReadDone done)
@@ -68,7 +68,8 @@ Reader::Reader(std::unique_ptr<ReadBackend> backend, const ReaderOptions& option
       limit_(checked(options).limit_bytes_per_s),
       done_(std::move(done)),
       method_(backend_->method()) {
-  queue_ = std::make_unique<ReadQueue>(options.depth, limit_.chunk_bytes(options.chunk_bytes, kDirectAlignment));
+  queue_ = std::make_unique<ReadQueue>(most_requests(options), options.depth,
+                                       limit_.chunk_bytes(options.chunk_bytes, kDirectAlignment));
   thread_ = std::thread([this] { run(); });
 }
 

@@ -1,6 +1,7 @@
 // Reads ranges of files in the background: by priority, past the page cache, at a bounded rate, and not at all any more
 // once they are cancelled.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -80,12 +81,16 @@ enum class ReadMethod : std::uint8_t {
 
 struct ReaderOptions {
   ReadMethod method = ReadMethod::automatic;
-  std::int32_t depth = 8;                            // most requests to the system at a time
-  std::int64_t chunk_bytes = std::int64_t{1} << 20;  // most bytes of one; a multiple of kDirectAlignment
+  std::int32_t depth = 8;                            // requests of chunk_bytes under way at a time, or as many bytes
+  std::int64_t chunk_bytes = std::int64_t{1} << 20;  // most bytes of a request; a multiple of kDirectAlignment
   std::int64_t limit_bytes_per_s = 0;                // 0: none
   // What a test puts between the reader and the system; null: nothing.
   std::function<std::unique_ptr<ReadBackend>(std::unique_ptr<ReadBackend>)> wrap = nullptr;
 };
+
+// Small requests are more than `depth` at a time, until they have its bytes together.
+inline constexpr std::int32_t kSmallRequests = 32;
+inline std::int32_t most_requests(const ReaderOptions& options) { return std::max(options.depth, kSmallRequests); }
 
 class Reader {
  public:

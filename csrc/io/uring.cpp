@@ -149,8 +149,8 @@ class EventDescriptor {
 
 class UringBackend final : public ReadBackend {
  public:
-  UringBackend(std::span<const File> files, std::int32_t depth)
-      : descriptors_(files, true), ring_(static_cast<unsigned>(depth) + 1) {}
+  UringBackend(std::span<const File> files, std::int32_t num_slots)
+      : descriptors_(files, true), ring_(static_cast<unsigned>(num_slots) + 1) {}
 
   ~UringBackend() override {
     // The kernel is not to write to the count after it is gone.
@@ -216,8 +216,8 @@ class UringBackend final : public ReadBackend {
 
 }  // namespace
 
-std::unique_ptr<ReadBackend> make_uring_backend(std::span<const File> files, std::int32_t depth) {
-  return std::make_unique<UringBackend>(files, depth);
+std::unique_ptr<ReadBackend> make_uring_backend(std::span<const File> files, std::int32_t num_slots) {
+  return std::make_unique<UringBackend>(files, num_slots);
 }
 
 }  // namespace edgert

@@ -39,7 +39,6 @@ from edgert.loader import Model, finish_loading, open_model, start_loading
 from edgert.loader.views import check_bits, check_miss_bits
 from edgert.offload import Policy
 from edgert.offload.memory_budget import auto_budget
-from edgert.offload.placement import MAX_WINDOWS
 from edgert.offload.sizes import parse_bytes, parse_rate
 from edgert.quant.layout import STRIP_ROWS
 
@@ -326,8 +325,7 @@ def _stream(
             neuron_bytes=placement.neuron_cache_bytes,
             neuron_frequency=[frequency[name] for name in placement.neurons] if frequency else [],
             chunk_bytes=read_size.chunk_bytes,
-            # Where only neurons are read, requests are of some sectors: all that have memory at a time.
-            depth=read_size.depth if placement.pieces or not placement.neurons else MAX_WINDOWS,
+            depth=read_size.depth,
             limit_bytes_per_s=options.disk_limit_bytes_per_s(),
         )
 

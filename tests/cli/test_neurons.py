@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -117,21 +116,6 @@ def test_what_the_folder_has_reaches_the_stream(counted: Path, tmp_path: Path) -
         assert found["neurons"] == NAMES
         assert len(found["neuron_frequency"]) == len(expected)
         assert all((a == b).all() for a, b in zip(found["neuron_frequency"], expected, strict=True))
-
-
-def test_small_reads_are_as_many_as_have_memory(counted: Path) -> None:
-    """Where only neurons are read. What else is read has as many requests as suit the disk."""
-    model = open_model(counted / "model")
-    planner = MemoryPlanner(model=model, base_bytes=0, threads=2, context=256, batch_tokens=None, kv_format="f16")
-    both = planner.plan(planner.minimum_bytes())
-    assert both.placement.neurons and both.placement.pieces
-    only_neurons = replace(both, placement=replace(both.placement, pieces=(), lock_order=()))
-    for memory, depth in ((both, 2), (only_neurons, 16)):
-        set_stream = opening._stream(model, memory, LoadOptions(), ReadSize(chunk_bytes=1 << 20, depth=2))
-        assert set_stream is not None
-        store = Mock()
-        set_stream(store)
-        assert store.set_stream.call_args.kwargs["depth"] == depth
 
 
 def edited(path: Path, change) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from page_cache import resident_pages
 
@@ -160,8 +161,11 @@ def test_counters_and_trace_are_the_windows(tmp_path: Path, method: str) -> None
     assert num_reads == sum(-(-(end - start) // (SECTOR * 16)) for start, end in windows) == len(events)
     assert 0 < busy_s < elapsed_s
     assert all(begin < event[1] < event[2] < begin + elapsed_s for event in events)
-    moments = sorted([(e[1], 1) for e in events] + [(e[2], -1) for e in events])
-    assert 1 < max(sum(step for _, step in moments[: i + 1]) for i in range(len(moments))) <= 4
+    # Small requests are more than four at a time, of no more bytes than four large ones.
+    moments = sorted([(e[1], 1, e[3]) for e in events] + [(e[2], -1, -e[3]) for e in events])
+    counts, sizes = np.cumsum([step for _, step, _ in moments]), np.cumsum([size for *_, size in moments])
+    assert 4 < counts.max() <= 32
+    assert SECTOR * 16 < sizes.max() <= 4 * SECTOR * 16
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mincore and posix_fadvise as Linux has them")

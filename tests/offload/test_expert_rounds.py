@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -143,7 +144,11 @@ def test_a_stop_in_the_middle_leaves_nothing_wrong_behind(models, references, na
         runtime, _ = open_runtime(
             model, slots(model, num_slots), round_tokens=round_tokens, limit_bytes_per_s=40_000_000
         )
-        for delay_s in rng.uniform(0, 0.15, 3):
+        sequence, start = runtime.open_sequence(), time.monotonic()
+        runtime.step([core_span(sequence, reference.tokens[0])])
+        whole_s = time.monotonic() - start
+        runtime.release(sequence)
+        for delay_s in rng.uniform(0, whole_s, 3):
             sequence = runtime.open_sequence()
             timer = threading.Timer(float(delay_s), runtime.stop)
             timer.start()
