@@ -48,14 +48,14 @@ class DiskRate:
 
 
 def choose(curve: Sequence[DiskPoint]) -> DiskPoint:
-    """The fewest bytes under way, then the smaller depth, whose rate is within TOLERANCE of the best.
-
-    But as many as last for AHEAD_S, if any of them has so many.
+    """Of the points that last for AHEAD_S, or of all if none does: the fewest bytes under way, then the smaller depth,
+    whose rate is within TOLERANCE of the best of them.
     """
     best = max(point.gb_per_s for point in curve)
-    fast = [point for point in curve if point.gb_per_s >= (1 - TOLERANCE) * best]
-    lasting = [point for point in fast if point.read_size.num_bytes >= best * 1e9 * AHEAD_S]
-    return min(lasting or fast, key=lambda point: (point.read_size.num_bytes, point.read_size.depth))
+    lasting = [point for point in curve if point.read_size.num_bytes >= best * 1e9 * AHEAD_S] or curve
+    least = (1 - TOLERANCE) * max(point.gb_per_s for point in lasting)
+    fast = (point for point in lasting if point.gb_per_s >= least)
+    return min(fast, key=lambda point: (point.read_size.num_bytes, point.read_size.depth))
 
 
 def measure_disk(path: Path | None = None) -> DiskRate:
