@@ -117,7 +117,7 @@ def test_it_goes_on_when_the_server_drops_the_connection(hub: Hub, pull: Run, ca
 @pytest.mark.parametrize("knows_ranges", [True, False])
 def test_ctrl_c_keeps_what_came_and_the_next_pull_goes_on(hub: Hub, pull: Run, cache: Path, knows_ranges: bool) -> None:
     hub.add("org/big", {BIG_NAME: BIG})
-    hub.set(pause_s=0.05)
+    hub.set(pause_s=0.5)
     running = subprocess.Popen(
         [*COMMAND, "pull", "org/big"],
         stdout=subprocess.PIPE,
