@@ -19,6 +19,7 @@ struct KVF32 {
   }
   static inline NoScale k_scale(const void*, int, int, int) { return {}; }
   static inline NoScale v_scale(const float*, int, int) { return {}; }
+  static constexpr int scale_bytes(int) { return 0; }
 };
 struct KVWide : KVF32 {
   static constexpr bool kIsInMemory = false;
@@ -49,6 +50,7 @@ struct KVQ8 {
   static inline const std::uint16_t* scales(const void* base, int head_dim) {
     return reinterpret_cast<const std::uint16_t*>(static_cast<const std::uint8_t*>(base) + kPageTokens * head_dim);
   }
+  static inline int scale_bytes(int head_dim) { return 2 * kPageTokens * static_cast<int>(kv_runs(head_dim)); }
   static inline f32x16 k_scale(const void* k, int head_dim, int run, int tile) {
     return load_f16(scales(k, head_dim) + kPageTokens * run + 16 * tile);
   }
@@ -87,15 +89,23 @@ static inline void widen_v_scales(const AttentionTask& task, const void* v) {
     store(v_scales(task) + i, load_f16(scales + i));
 }
 
-// Asks for as many lines from `address` as the loop reads in the meantime.
+// Asks for as many lines from `address` as the loop reads in the meantime, into the second-level cache: the blocks of a
+// head lie far apart, and the first one cannot have enough under way.
 template <class KV>
 static inline void prefetch_kv(const std::uint8_t* address, int num_values) {
   if constexpr (KV::kIsInMemory) {
-    for (int i = 0; i < num_values * KV::kBytes; i += 64) __builtin_prefetch(address + i);
+    for (int i = 0; i < num_values * KV::kBytes; i += 64) __builtin_prefetch(address + i, 0, 2);
   }
 }
 
-// next: what is read after these keys.
+// The scales behind the codes of a block, which are read at once.
+template <class KV>
+static inline void prefetch_scales(const void* block, int head_dim) {
+  const auto* scales = static_cast<const std::uint8_t*>(block) + kPageTokens * head_dim * KV::kBytes;
+  for (int i = 0; i < KV::scale_bytes(head_dim); i += 64) __builtin_prefetch(scales + i, 0, 2);
+}
+
+// next: the keys of the next block.
 template <class KV, int kRows>
 static inline void block_scores(const AttentionTask& task, const void* k, const void* next, int first_row,
                                 BlockRows& w) {
@@ -190,7 +200,7 @@ static inline void merge_output(const BlockRows& w, int row, f32x16 block_out, f
 }
 
 // o = sum over the allowed positions of p v for kVectors vectors of the head dimension, joined to the rows' outputs.
-// dims: values that there are, if kVectors is 1. next: what is read after these values.
+// dims: values that there are, if kVectors is 1. next: the values of the next block.
 template <class KV, int kRows, int kVectors>
 static inline void block_values(const AttentionTask& task, const void* v, const void* next, int first_row,
                                 int first_dim, int dims, const BlockRows& w) {
@@ -276,13 +286,14 @@ static inline void all_values(const AttentionTask& task, const void* v, const vo
 
 // Codes times their scales, as KVWide reads them: worth it where many rows follow.
 template <class KV>
-static inline void widen_k(const AttentionTask& task, const void* k) {
+static inline void widen_k(const AttentionTask& task, const void* k, const void* next) {
   for (int tile = 0; tile < kTiles; ++tile) {
     for (int d = 0, run = 0; d < task.head_dim; ++run) {
       const auto scale = KV::k_scale(k, task.head_dim, run, tile);
       const int end = task.head_dim - d < KV::kRun ? task.head_dim : d + KV::kRun;
       for (; d < end; ++d) {
         const std::int64_t index = 16 * (static_cast<std::int64_t>(tile) * task.head_dim + d);
+        __builtin_prefetch(static_cast<const std::uint8_t*>(next) + index * KV::kBytes, 0, 2);
         store(task.scratch + index, KV::load_kv(k, index, scale));
       }
     }
@@ -290,10 +301,11 @@ static inline void widen_k(const AttentionTask& task, const void* k) {
 }
 
 template <class KV>
-static inline void widen_v(const AttentionTask& task, const void* v) {
+static inline void widen_v(const AttentionTask& task, const void* v, const void* next) {
   for (int j = 0; j < kPageTokens; ++j) {
     for (int d = 0; d < task.head_dim; d += 16) {
       const std::int64_t index = static_cast<std::int64_t>(j) * task.head_dim + d;
+      __builtin_prefetch(static_cast<const std::uint8_t*>(next) + index * KV::kBytes, 0, 2);
       const auto scale = KV::v_scale(v_scales(task), d / KV::kRun, j);
       if (task.head_dim - d >= 16) {
         store(task.scratch + index, KV::load_kv(v, index, scale));
@@ -357,13 +369,15 @@ static inline void attend(const AttentionTask& task) {
   const bool is_wide = KV::kBytes < 4 && task.num_rows > kNarrowRows;
   for (int b = 0; b < task.num_blocks; ++b) {
     const KVBlock& block = task.blocks[b];
-    const void* next = b + 1 < task.num_blocks ? task.blocks[b + 1].k : block.k;
+    const KVBlock& next = task.blocks[b + 1 < task.num_blocks ? b + 1 : b];
     w.masks = task.masks + static_cast<std::int64_t>(b) * task.num_rows;
+    prefetch_scales<KV>(next.k, task.head_dim);
+    prefetch_scales<KV>(next.v, task.head_dim);
     if (is_wide) {
-      widen_k<KV>(task, block.k);
+      widen_k<KV>(task, block.k, next.k);
       all_scores<KVWide>(task, task.scratch, task.scratch, w);
     } else {
-      all_scores<KV>(task, block.k, block.v, w);
+      all_scores<KV>(task, block.k, next.k, w);
     }
     for (int r = 0; r < task.num_rows; ++r) {
       if (w.masks[r] != 0) block_softmax(w, r);
@@ -380,10 +394,10 @@ static inline void attend(const AttentionTask& task) {
     }
     if constexpr (KV::kBytes == 1) widen_v_scales(task, block.v);
     if (is_wide) {
-      widen_v<KV>(task, block.v);
+      widen_v<KV>(task, block.v, next.v);
       all_values<KVWide>(task, task.scratch, task.scratch, w);
     } else {
-      all_values<KV>(task, block.v, next, w);
+      all_values<KV>(task, block.v, next.v, w);
     }
   }
   if (task.partials == nullptr) finish_rows(task, states);
