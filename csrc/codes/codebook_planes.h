@@ -25,6 +25,10 @@ struct CodebookPlanes {
                           const GroupSums& sums, i32x16 (&out)[kDots]) {
     static_assert(kDots == 1);
     const Table table = signed_table(load_table(table_of(parts)));
+    if constexpr (kPlanes == 0) {
+      out[0] = dot_of_pairs(table, parts[1] + 256 * g, x, sums);
+      return;
+    }
     i32x16 even = signed_start(sums.of64), odd = splat_int(0);
     EDGERT_UNROLL
     for (int half = 0; half < 2; ++half) {
@@ -47,5 +51,24 @@ struct CodebookPlanes {
   }
 
  private:
+  // Two codes of two bits are one index: a table for the first of them, another for the second.
+  static inline i32x16 dot_of_pairs(Table table, const std::uint8_t* field, const std::int8_t* x,
+                                    const GroupSums& sums) {
+    static constexpr std::uint8_t kFirst[16] = {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3};
+    static constexpr std::uint8_t kSecond[16] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
+    const Table first = rearrange(table, load_table(kFirst)), second = rearrange(table, load_table(kSecond));
+    i32x16 even = signed_start(sums.of64), odd = splat_int(0);
+    EDGERT_UNROLL
+    for (int z = 0; z < 4; ++z) {
+      const Bytes v = load_bytes(field + 64 * z), low = take<0, 0x0f>(v), high = take<4, 0x0f>(v);
+      const std::int8_t* quads = x + 16 * z;
+      even = signed_dot(even, lookup(first, low), quads);
+      odd = signed_dot(odd, lookup(second, low), quads + 4);
+      even = signed_dot(even, lookup(first, high), quads + 8);
+      odd = signed_dot(odd, lookup(second, high), quads + 12);
+    }
+    return add(even, odd);
+  }
+
   static inline const std::uint8_t* table_of(const std::uint8_t* const parts[]) { return parts[0] + (4 << kPlanes); }
 };

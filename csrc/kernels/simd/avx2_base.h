@@ -143,6 +143,23 @@ template <int kShift, int kMask>
 static inline Bytes take(Bytes a) {
   return {take<kShift, kMask>(a.low), take<kShift, kMask>(a.high)};
 }
+template <int kShift>
+static inline __m256i shift_bits(__m256i a) {
+  return kShift >= 0 ? _mm256_srli_epi16(a, kShift) : _mm256_slli_epi16(a, -kShift);
+}
+template <int kShift>
+static inline Bytes shift_bits(Bytes a) {
+  return {shift_bits<kShift>(a.low), shift_bits<kShift>(a.high)};
+}
+template <int kMask>
+static inline __m256i select_bits(__m256i a, __m256i b) {
+  const __m256i mask = _mm256_set1_epi8(static_cast<char>(kMask));
+  return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
+}
+template <int kMask>
+static inline Bytes select_bits(Bytes a, Bytes b) {
+  return {select_bits<kMask>(a.low, b.low), select_bits<kMask>(a.high, b.high)};
+}
 static inline Bytes or_bytes(Bytes a, Bytes b) {
   return {_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
 }
@@ -162,6 +179,7 @@ using Table = __m256i;
 static inline Table load_table(const std::uint8_t* p) {
   return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+static inline Table rearrange(Table table, Table indices) { return _mm256_shuffle_epi8(table, indices); }
 static inline Bytes lookup(Table table, Bytes indices) {
   return {_mm256_shuffle_epi8(table, indices.low), _mm256_shuffle_epi8(table, indices.high)};
 }

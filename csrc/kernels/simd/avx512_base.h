@@ -104,6 +104,14 @@ static inline Bytes take(Bytes a) {
   return _mm512_and_si512(a, _mm512_set1_epi8(static_cast<char>(kMask)));
 }
 static inline Bytes or_bytes(Bytes a, Bytes b) { return _mm512_or_si512(a, b); }
+template <int kShift>
+static inline Bytes shift_bits(Bytes a) {
+  return kShift >= 0 ? _mm512_srli_epi16(a, kShift) : _mm512_slli_epi16(a, -kShift);
+}
+template <int kMask>
+static inline Bytes select_bits(Bytes a, Bytes b) {
+  return _mm512_ternarylogic_epi32(a, b, _mm512_set1_epi8(static_cast<char>(kMask)), 0xe4);
+}
 static inline Bytes add_bytes(Bytes a, Bytes b) { return _mm512_add_epi8(a, b); }
 constexpr int kByteOffset = 0;
 static inline Bytes whole_bytes(Bytes a) { return a; }
@@ -115,6 +123,7 @@ using Table = __m512i;
 static inline Table load_table(const std::uint8_t* p) {
   return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+static inline Table rearrange(Table table, Table indices) { return _mm512_shuffle_epi8(table, indices); }
 static inline Bytes lookup(Table table, Bytes indices) { return _mm512_shuffle_epi8(table, indices); }
 template <int kShift>
 static inline Bytes spread_bits(const std::uint8_t* rows) {

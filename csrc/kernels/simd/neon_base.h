@@ -124,6 +124,18 @@ template <int kShift, int kMask>
 static inline Bytes take(Bytes a) {
   EDGERT_EACH(Bytes, (take<kShift, kMask>(a.q[i])));
 }
+template <int kShift>
+static inline Bytes shift_bits(Bytes a) {
+  if constexpr (kShift >= 0) {
+    EDGERT_EACH(Bytes, vshrq_n_u8(a.q[i], kShift));
+  } else {
+    EDGERT_EACH(Bytes, vshlq_n_u8(a.q[i], -kShift));
+  }
+}
+template <int kMask>
+static inline Bytes select_bits(Bytes a, Bytes b) {
+  EDGERT_EACH(Bytes, vbslq_u8(vdupq_n_u8(kMask), a.q[i], b.q[i]));
+}
 static inline Bytes or_bytes(Bytes a, Bytes b) { EDGERT_EACH(Bytes, vorrq_u8(a.q[i], b.q[i])); }
 static inline Bytes add_bytes(Bytes a, Bytes b) { EDGERT_EACH(Bytes, vaddq_u8(a.q[i], b.q[i])); }
 constexpr int kByteOffset = 128;
@@ -133,6 +145,7 @@ static inline Bytes thirds(Bytes a) {
 }
 using Table = uint8x16_t;
 static inline Table load_table(const std::uint8_t* p) { return vld1q_u8(p); }
+static inline Table rearrange(Table table, Table indices) { return vqtbl1q_u8(table, indices); }
 static inline Bytes lookup(Table table, Bytes indices) { EDGERT_EACH(Bytes, vqtbl1q_u8(table, indices.q[i])); }
 template <int kShift>
 static inline Bytes spread_bits(const std::uint8_t* rows) {

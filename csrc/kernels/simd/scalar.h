@@ -194,6 +194,17 @@ static inline Bytes or_bytes(Bytes a, Bytes b) {
   EDGERT_BYTES a.v[i] |= b.v[i];
   return a;
 }
+// Like take, but what enters or leaves a byte means nothing: for select_bits.
+template <int kShift>
+static inline Bytes shift_bits(Bytes a) {
+  return take<kShift, 0xff>(a);
+}
+// Of every byte the bits of kMask from a, the others from b.
+template <int kMask>
+static inline Bytes select_bits(Bytes a, Bytes b) {
+  EDGERT_BYTES a.v[i] = static_cast<std::uint8_t>((a.v[i] & kMask) | (b.v[i] & ~kMask));
+  return a;
+}
 // Sums modulo 256.
 static inline Bytes add_bytes(Bytes a, Bytes b) {
   EDGERT_BYTES a.v[i] = static_cast<std::uint8_t>(a.v[i] + b.v[i]);
@@ -216,6 +227,11 @@ static inline Table load_table(const std::uint8_t* p) {
   Table r;
   __builtin_memcpy(r.v, p, 16);
   return r;
+}
+// A table of the entries that `indices` name.
+static inline Table rearrange(Table table, Table indices) {
+  for (std::uint8_t& index : indices.v) index = table.v[index];
+  return indices;
 }
 // table[index] for every byte. REQUIRES: indices below 16.
 static inline Bytes lookup(Table table, Bytes indices) {
