@@ -16,7 +16,7 @@ EMULATE ?= OFF
 
 .PHONY: dev stubs docs test lint format fuzz interrupt digests neon kernels bench clean
 
-# EMULATE=ON: with the levels avxvnni and amx on any processor that has AVX-512 VNNI; for tests, slow.
+# EMULATE=ON: with the levels avxvnni and amx on any processor that has AVX-512 VNNI and VBMI; for tests, slow.
 dev:
 	$(CONFIGURE) -B build/dev -DEDGERT_OUTPUT_DIR=$(CURDIR)/edgert -DEDGERT_EMULATE=$(EMULATE)
 	cmake --build build/dev --parallel $(JOBS)
@@ -41,7 +41,7 @@ format:
 	ruff format .
 	clang-format -i $(CPP_FILES)
 
-# The digest program for this machine (avxvnni and amx emulated where AVX-512 VNNI is there) and for aarch64.
+# The digest program for this machine (avxvnni and amx emulated where AVX-512 VNNI and VBMI are there) and for aarch64.
 digests:
 	cmake -G Ninja -S . -B build/digest -DEDGERT_PYTHON=OFF -DEDGERT_EMULATE=ON
 	cmake --build build/digest --parallel $(JOBS) --target edgert_digest

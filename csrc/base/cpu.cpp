@@ -61,9 +61,11 @@ CpuFeatures detect() {
   f.avxvnni = f.avx2 && seven.eax >= 1 && bit(seven_one.eax, 4);
   f.avx512 = f.avx2 && zmm && bit(seven.ebx, 16) && bit(seven.ebx, 17) && bit(seven.ebx, 30) && bit(seven.ebx, 31);
   f.avx512vnni = f.avx512 && bit(seven.ecx, 11);
-  f.amx = f.avx512vnni && tiles && bit(seven.edx, 22) && bit(seven.edx, 24) && bit(seven.edx, 25) && amx_permitted();
+  const bool avx512vbmi = f.avx512vnni && bit(seven.ecx, 1);
+  f.amx = avx512vbmi && tiles && bit(seven.edx, 22) && bit(seven.edx, 24) && bit(seven.edx, 25) && amx_permitted();
 #if EDGERT_EMULATE
-  f.avxvnni = f.amx = f.avx512vnni;
+  f.avxvnni = f.avx512vnni;
+  f.amx = avx512vbmi;
 #endif
   return f;
 }

@@ -50,6 +50,8 @@ struct CodebookPlanes {
     Indices::put(parts + 1, g, codes);
   }
 
+  static inline const std::uint8_t* table_of(const std::uint8_t* const parts[]) { return parts[0] + (4 << kPlanes); }
+
  private:
   // Two codes of two bits are one index: a table for the first of them, another for the second.
   static inline i32x16 dot_of_pairs(Table table, const std::uint8_t* field, const std::int8_t* x,
@@ -69,6 +71,4 @@ struct CodebookPlanes {
     }
     return add(even, odd);
   }
-
-  static inline const std::uint8_t* table_of(const std::uint8_t* const parts[]) { return parts[0] + (4 << kPlanes); }
 };

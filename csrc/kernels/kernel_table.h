@@ -16,8 +16,12 @@ struct GroupSums {
   std::int32_t of16[4];
   std::int32_t of32[2];
   std::int32_t of64;
-  std::int32_t unused;
+  std::uint32_t minus32;  // -of32[0] in the lower, -of32[1] in the upper 16 bits, as pair_dot reads them
 };
+// Two numbers of 16 bits as one factor of pair_dot.
+inline std::uint32_t pair_of(std::int32_t first, std::int32_t second) {
+  return (static_cast<std::uint32_t>(first) & 0xffff) | (static_cast<std::uint32_t>(second) << 16);
+}
 
 // Of each quad of a group of 64 activations the 16 sums that four bits choose: entry i of quad q is the sum of the
 // codes whose bit is set in i, its low byte in low[16 q + i], the rest in high[16 q + i]. eighths: floor(sum / 8) + 64,

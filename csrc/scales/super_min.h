@@ -6,7 +6,8 @@ struct SuperMinScales {
 
   struct Group {
     f32x16 scale, minimum;
-    i32x16 subscale[2], submin[2];
+    i32x16 subscale[2];
+    IntPairs submins;
   };
   static inline Group load_group(const std::uint8_t* const parts[], int g) {
     const auto* scales = reinterpret_cast<const std::uint16_t*>(parts[0] + 64 * static_cast<std::int64_t>(g / 4));
@@ -15,16 +16,19 @@ struct SuperMinScales {
     return {load_f16(scales),
             load_f16(scales + 16),
             {load_u8(subscales), load_u8(subscales + 16)},
-            {load_u8(submins), load_u8(submins + 16)}};
+            pair(load_u8(submins), load_u8(submins + 16))};
   }
   static inline f32x16 apply(const Group& group, const i32x16 (&dots)[kDots], const float* scale_x,
                              const GroupSums& sums, f32x16 acc) {
     const i32x16 scaled = add(mul(group.subscale[0], dots[0]), mul(group.subscale[1], dots[1]));
     acc = fma(to_float(scaled), mul(group.scale, splat(*scale_x)), acc);
-    // Minus the minimum times the sum of the activations: the sums enter negated.
-    const i32x16 minima =
-        add(mul(group.submin[0], splat_int(-sums.of32[0])), mul(group.submin[1], splat_int(-sums.of32[1])));
-    return fma(to_float(minima), mul(group.minimum, splat(*scale_x)), acc);
+    return subtract_minima(group.minimum, group.submins, *scale_x, sums, acc);
+  }
+
+  // Minus the minimum times the sum of the activations: the sums enter negated.
+  static inline f32x16 subtract_minima(f32x16 minimum, IntPairs submins, float scale_x, const GroupSums& sums,
+                                       f32x16 acc) {
+    return fma(to_float(pair_dot(submins, sums.minus32)), mul(minimum, splat(scale_x)), acc);
   }
 
   static inline float value(const std::uint8_t* const parts[], int g, int lane, int column, int code) {

@@ -6,29 +6,36 @@ struct SuperMinNibbleScales {
 
   struct Group {
     f32x16 scale, minimum;
-    i32x16 subscale[4], submin[4];
+    i32x16 subscale[4];
+    IntPairs submins[2];
   };
   static inline Group load_group(const std::uint8_t* const parts[], int g) {
     const auto* scales = reinterpret_cast<const std::uint16_t*>(parts[0] + 64 * static_cast<std::int64_t>(g / 4));
     Group group;
     group.scale = load_f16(scales);
     group.minimum = load_f16(scales + 16);
+    i32x16 submin[4];
     for (int i = 0; i < 4; ++i) {
       const i32x16 both = load_u8(parts[1] + 64 * static_cast<std::int64_t>(g) + 16 * i);
       group.subscale[i] = and_int(both, 0x0f);
-      group.submin[i] = shift_right<4>(both);
+      submin[i] = shift_right<4>(both);
     }
+    for (int i = 0; i < 2; ++i) group.submins[i] = pair(submin[2 * i], submin[2 * i + 1]);
     return group;
   }
   static inline f32x16 apply(const Group& group, const i32x16 (&dots)[kDots], const float* scale_x,
                              const GroupSums& sums, f32x16 acc) {
-    i32x16 scaled = splat_int(0), minima = splat_int(0);
-    for (int i = 0; i < 4; ++i) {
-      scaled = add(scaled, mul(group.subscale[i], dots[i]));
-      minima = add(minima, mul(group.submin[i], splat_int(-sums.of16[i])));
-    }
+    i32x16 scaled = splat_int(0);
+    for (int i = 0; i < 4; ++i) scaled = add(scaled, mul(group.subscale[i], dots[i]));
     acc = fma(to_float(scaled), mul(group.scale, splat(*scale_x)), acc);
-    return fma(to_float(minima), mul(group.minimum, splat(*scale_x)), acc);
+    return subtract_minima(group.minimum, group.submins, *scale_x, sums, acc);
+  }
+  // Minus the minimum times the sum of the activations: the sums enter negated.
+  static inline f32x16 subtract_minima(f32x16 minimum, const IntPairs (&submins)[2], float scale_x,
+                                       const GroupSums& sums, f32x16 acc) {
+    const i32x16 minima = add(pair_dot(submins[0], pair_of(-sums.of16[0], -sums.of16[1])),
+                              pair_dot(submins[1], pair_of(-sums.of16[2], -sums.of16[3])));
+    return fma(to_float(minima), mul(minimum, splat(scale_x)), acc);
   }
 
   static inline float value(const std::uint8_t* const parts[], int g, int lane, int column, int code) {

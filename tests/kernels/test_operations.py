@@ -154,4 +154,5 @@ def check_quantized(x: np.ndarray, codes: np.ndarray, scales: np.ndarray, sums: 
     wide = codes.astype(np.int32).reshape(len(x), -1, 64)
     assert np.array_equal(sums[:, :, :4], wide.reshape(len(x), -1, 4, 16).sum(axis=3))
     assert np.array_equal(sums[:, :, 4:6], wide.reshape(len(x), -1, 2, 32).sum(axis=3))
+    assert np.array_equal(sums[:, :, 7:].view(np.int16), -sums[:, :, 4:6])
     assert np.array_equal(sums[:, :, 6], wide.sum(axis=2))

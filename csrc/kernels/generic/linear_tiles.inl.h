@@ -1,70 +1,27 @@
 // Products with several tokens on a matrix unit. The unpacked codes of a group (16 quads x 16 rows x 4 columns) are a
 // tile as they lie, and so are the activations of up to 16 tokens. The tile of their dots has a token in each row and
 // 16 rows of the matrix in its lanes, so the float line is that of every other kernel.
-// Included after generic/linear.inl.h and the tiles of simd/.
+// Included after generic/linear.inl.h, generic/tile_values.inl.h and the tiles of simd/.
 
 // How a group becomes tiles: kPanels panels of 16 quads of bytes, each multiplied in kDots runs of 64 / kDots columns.
 // fold() writes the panels; apply() runs the float lines of one token on the dots (of panel p, run d: p * kDots + d).
-// Here: plain codes, a dot for every run that the scales tell apart. True for all scales; the others below put more of
-// the work into the bytes, where it is done once for all tokens.
+// Here: the bytes of unpack_tile, a dot for every run that the scales tell apart. True for all scales; the others below
+// put more of the work into the bytes, where it is done once for all tokens.
 template <class Codes, class Scales>
 struct TileFolding {
-  static constexpr int kPanels = 1, kDots = Scales::kDots;
-  static constexpr bool kIsSigned = Codes::kIsSigned;
-  using Group = typename Scales::Group;
+  using Plain = typename GridOf<Scales>::Plain;
+  static constexpr int kPanels = 1, kDots = Plain::kDots;
+  static constexpr bool kIsSigned = are_tile_values_signed<Codes, Scales>();
+  using Group = typename Plain::Group;
 
-  static inline Group fold(const Group& group, const Bytes (&codes)[16], std::uint8_t* panel) {
+  static inline Group fold(const std::uint8_t* const scales[], int g, const Bytes (&codes)[16], std::uint8_t* panel) {
     EDGERT_UNROLL
     for (int q = 0; q < 16; ++q) store_bytes(panel + 64 * q, codes[q]);
-    return group;
+    return Plain::load_group(scales, g);
   }
   static inline f32x16 apply(const Group& group, const i32x16 (&dots)[kDots], const float* scale_x,
                              const GroupSums& sums, f32x16 acc) {
-    return Scales::apply(group, dots, scale_x, sums, acc);
-  }
-};
-
-// The offset goes into the bytes: 2 code - 15 for p4.
-template <int kFactor, int kOffset, class Group>
-static inline Group fold_offset(const Group& group, const Bytes (&codes)[16], std::uint8_t* panel) {
-  EDGERT_UNROLL
-  for (int q = 0; q < 16; ++q) store_bytes(panel + 64 * q, rescale_bytes<kFactor, kOffset>(codes[q]));
-  return group;
-}
-
-template <class Codes, int kFactor, int kOffset>
-struct TileFolding<Codes, GroupScales<kFactor, kOffset>> {
-  static constexpr int kPanels = 1, kDots = 1;
-  static constexpr bool kIsSigned = true;
-  using Scales = GroupScales<1, 0>;
-  using Group = Scales::Group;
-  static_assert(Codes::kIsSigned ? kFactor == 1 && kOffset == 0 : kFactor * Codes::kMaxCode - kOffset <= 127);
-
-  static inline Group fold(const typename GroupScales<kFactor, kOffset>::Group& group, const Bytes (&codes)[16],
-                           std::uint8_t* panel) {
-    return fold_offset<kFactor, kOffset>(Group{group.scale}, codes, panel);
-  }
-  static inline f32x16 apply(const Group& group, const i32x16 (&dots)[1], const float* scale_x, const GroupSums& sums,
-                             f32x16 acc) {
-    return Scales::apply(group, dots, scale_x, sums, acc);
-  }
-};
-
-template <class Codes, int kOffset>
-struct TileFolding<Codes, HalfGroupScales<kOffset>> {
-  static constexpr int kPanels = 1, kDots = 2;
-  static constexpr bool kIsSigned = true;
-  using Scales = HalfGroupScales<0>;
-  using Group = Scales::Group;
-  static_assert(Codes::kIsSigned ? kOffset == 0 : Codes::kMaxCode - kOffset <= 127);
-
-  static inline Group fold(const typename HalfGroupScales<kOffset>::Group& group, const Bytes (&codes)[16],
-                           std::uint8_t* panel) {
-    return fold_offset<1, kOffset>(Group{{group.scale[0], group.scale[1]}}, codes, panel);
-  }
-  static inline f32x16 apply(const Group& group, const i32x16 (&dots)[2], const float* scale_x, const GroupSums& sums,
-                             f32x16 acc) {
-    return Scales::apply(group, dots, scale_x, sums, acc);
+    return Plain::apply(group, dots, scale_x, sums, acc);
   }
 };
 
@@ -78,9 +35,10 @@ struct TileFolding<Codes, SuperMinScales> {
 
   struct Group {
     f32x16 scale, minimum;
-    i32x16 submins;
+    IntPairs submins;
   };
-  static inline Group fold(const SuperMinScales::Group& group, const Bytes (&codes)[16], std::uint8_t* panel) {
+  static inline Group fold(const std::uint8_t* const scales[], int g, const Bytes (&codes)[16], std::uint8_t* panel) {
+    const SuperMinScales::Group group = SuperMinScales::load_group(scales, g);
     EDGERT_UNROLL
     for (int half = 0; half < 2; ++half) {
       const i32x16 high = twice(shift_right<3>(group.subscale[half])), low = twice(and_int(group.subscale[half], 7));
@@ -90,14 +48,12 @@ struct TileFolding<Codes, SuperMinScales> {
         store_bytes(panel + 1024 + 64 * q, scaled_bytes(codes[q], low));
       }
     }
-    return {group.scale, group.minimum, pair(group.submin[0], group.submin[1])};
+    return {group.scale, group.minimum, group.submins};
   }
   static inline f32x16 apply(const Group& group, const i32x16 (&dots)[2], const float* scale_x, const GroupSums& sums,
                              f32x16 acc) {
-    const f32x16 step_x = splat(*scale_x);
-    acc = fma(to_float(add(shift_left<3>(dots[0]), dots[1])), mul(group.scale, step_x), acc);
-    const i32x16 minima = pair_dot(group.submins, -sums.of32[0], -sums.of32[1]);
-    return fma(to_float(minima), mul(group.minimum, step_x), acc);
+    acc = fma(to_float(add(shift_left<3>(dots[0]), dots[1])), mul(group.scale, splat(*scale_x)), acc);
+    return SuperMinScales::subtract_minima(group.minimum, group.submins, *scale_x, sums, acc);
   }
 };
 
@@ -110,23 +66,20 @@ struct TileFolding<Codes, SuperMinNibbleScales> {
 
   struct Group {
     f32x16 scale, minimum;
-    i32x16 submins[2];
+    IntPairs submins[2];
   };
-  static inline Group fold(const SuperMinNibbleScales::Group& group, const Bytes (&codes)[16], std::uint8_t* panel) {
+  static inline Group fold(const std::uint8_t* const scales[], int g, const Bytes (&codes)[16], std::uint8_t* panel) {
+    const SuperMinNibbleScales::Group group = SuperMinNibbleScales::load_group(scales, g);
     EDGERT_UNROLL
     for (int q = 0; q < 16; ++q) {
       store_bytes(panel + 64 * q, scaled_bytes(codes[q], twice(group.subscale[q / 4])));
     }
-    return {
-        group.scale, group.minimum, {pair(group.submin[0], group.submin[1]), pair(group.submin[2], group.submin[3])}};
+    return {group.scale, group.minimum, {group.submins[0], group.submins[1]}};
   }
   static inline f32x16 apply(const Group& group, const i32x16 (&dots)[1], const float* scale_x, const GroupSums& sums,
                              f32x16 acc) {
-    const f32x16 step_x = splat(*scale_x);
-    acc = fma(to_float(dots[0]), mul(group.scale, step_x), acc);
-    const i32x16 minima = add(pair_dot(group.submins[0], -sums.of16[0], -sums.of16[1]),
-                              pair_dot(group.submins[1], -sums.of16[2], -sums.of16[3]));
-    return fma(to_float(minima), mul(group.minimum, step_x), acc);
+    acc = fma(to_float(dots[0]), mul(group.scale, splat(*scale_x)), acc);
+    return SuperMinNibbleScales::subtract_minima(group.minimum, group.submins, *scale_x, sums, acc);
   }
 };
 
@@ -140,8 +93,8 @@ struct TileFolding<Codes, SuperScales<kRuns, kOffset>> {
   struct Group {
     f32x16 scale;
   };
-  static inline Group fold(const typename SuperScales<kRuns, kOffset>::Group& group, const Bytes (&codes)[16],
-                           std::uint8_t* panel) {
+  static inline Group fold(const std::uint8_t* const scales[], int g, const Bytes (&codes)[16], std::uint8_t* panel) {
+    const typename SuperScales<kRuns, kOffset>::Group group = SuperScales<kRuns, kOffset>::load_group(scales, g);
     EDGERT_UNROLL
     for (int q = 0; q < 16; ++q) {
       const i32x16 factor = twice(group.subscale[q / (16 / kRuns)]);
@@ -173,15 +126,10 @@ struct TilePanels {
 
 template <class F>
 [[gnu::always_inline]] static inline void fold_group(const Strip<F>& strip, int g, TilePanels<FoldingOf<F>>& panels) {
-  using Codes = typename F::Codes;
   const int i = g % TilePanels<FoldingOf<F>>::kGroups;
   Bytes codes[16];
-  Codes::unpack(strip.codes, g, codes);
-  if constexpr (Codes::kIsSigned) {
-    EDGERT_UNROLL
-    for (Bytes& quad : codes) quad = plain_bytes(quad);
-  }
-  panels.groups[i] = FoldingOf<F>::fold(F::Scales::load_group(strip.scales, g), codes, panels.bytes[i]);
+  unpack_tile<F>(strip.codes, g, codes);
+  panels.groups[i] = FoldingOf<F>::fold(strip.scales, g, codes, panels.bytes[i]);
 }
 
 // Tiles of up to 16 tokens, with their activations of the groups of a panel.

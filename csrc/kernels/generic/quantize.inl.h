@@ -42,6 +42,6 @@ static void quantize(const float* x, int cols, int scale_columns, std::int8_t* c
     s.of32[0] = s.of16[0] + s.of16[1];
     s.of32[1] = s.of16[2] + s.of16[3];
     s.of64 = s.of32[0] + s.of32[1];
-    s.unused = 0;
+    s.minus32 = pair_of(-s.of32[0], -s.of32[1]);
   }
 }

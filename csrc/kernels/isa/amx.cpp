@@ -11,6 +11,8 @@ namespace {
 //
 #include "kernels/generic/linear.inl.h"
 //
+#include "kernels/generic/tile_values.inl.h"
+//
 #include "kernels/generic/linear_tiles.inl.h"
 //
 #include "kernels/generic/linear_float.inl.h"

@@ -10,6 +10,8 @@
 static inline i32x16 load_ints(const std::int32_t* p) { return _mm512_loadu_si512(p); }
 static inline void store_ints(std::int32_t* p, i32x16 a) { _mm512_storeu_si512(p, a); }
 static inline i32x16 to_bits(f32x16 a) { return _mm512_castps_si512(a); }
+// table[the lower six bits of every byte].
+static inline Bytes lookup_six(Bytes table, Bytes indices) { return _mm512_permutexvar_epi8(indices, table); }
 // Undoes signed_bytes.
 static inline Bytes plain_bytes(Bytes a) { return signed_bytes(a); }
 // kFactor * byte - kOffset.
@@ -72,11 +74,4 @@ static inline void transpose(i32x16 (&v)[16]) {
     v[8 + i] = _mm512_shuffle_i32x4(a, c, 0xdd);
     v[12 + i] = _mm512_shuffle_i32x4(b, d, 0xdd);
   }
-}
-
-// Pairs of numbers of 16 bits: first * x + second * y in every lane, exact.
-static inline i32x16 pair(i32x16 first, i32x16 second) { return _mm512_or_si512(first, _mm512_slli_epi32(second, 16)); }
-static inline i32x16 pair_dot(i32x16 pairs, std::int32_t x, std::int32_t y) {
-  const std::uint32_t both = (static_cast<std::uint32_t>(x) & 0xffff) | (static_cast<std::uint32_t>(y) << 16);
-  return _mm512_madd_epi16(pairs, _mm512_set1_epi32(static_cast<std::int32_t>(both)));
 }

@@ -92,6 +92,15 @@ template <int kShift>
 static inline i32x16 shift_right(i32x16 a) {
   return {_mm256_srai_epi32(a.low, kShift), _mm256_srai_epi32(a.high, kShift)};
 }
+using IntPairs = i32x16;
+static inline IntPairs pair(i32x16 first, i32x16 second) {
+  return {_mm256_or_si256(first.low, _mm256_slli_epi32(second.low, 16)),
+          _mm256_or_si256(first.high, _mm256_slli_epi32(second.high, 16))};
+}
+static inline i32x16 pair_dot(IntPairs pairs, std::uint32_t both) {
+  const __m256i x = _mm256_set1_epi32(static_cast<std::int32_t>(both));
+  return {_mm256_madd_epi16(pairs.low, x), _mm256_madd_epi16(pairs.high, x)};
+}
 static inline f32x16 to_float(i32x16 a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
 static inline i32x16 load_u8(const std::uint8_t* p) {
   const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));

@@ -69,6 +69,13 @@ template <int kShift>
 static inline i32x16 shift_right(i32x16 a) {
   return _mm512_srai_epi32(a, kShift);
 }
+using IntPairs = __m512i;
+static inline IntPairs pair(i32x16 first, i32x16 second) {
+  return _mm512_or_si512(first, _mm512_slli_epi32(second, 16));
+}
+static inline i32x16 pair_dot(IntPairs pairs, std::uint32_t both) {
+  return _mm512_madd_epi16(pairs, _mm512_set1_epi32(static_cast<std::int32_t>(both)));
+}
 static inline f32x16 to_float(i32x16 a) { return _mm512_cvtepi32_ps(a); }
 static inline i32x16 load_u8(const std::uint8_t* p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));

@@ -66,6 +66,14 @@ static inline i32x16 bits(f32x16 a) { EDGERT_EACH(i32x16, vreinterpretq_s32_f32(
 static inline f32x16 from_bits(i32x16 a) { EDGERT_EACH(f32x16, vreinterpretq_f32_s32(a.q[i])); }
 static inline i32x16 add(i32x16 a, i32x16 b) { EDGERT_EACH(i32x16, vaddq_s32(a.q[i], b.q[i])); }
 static inline i32x16 sub(i32x16 a, i32x16 b) { EDGERT_EACH(i32x16, vsubq_s32(a.q[i], b.q[i])); }
+struct IntPairs {
+  i32x16 first, second;
+};
+static inline IntPairs pair(i32x16 first, i32x16 second) { return {first, second}; }
+static inline i32x16 pair_dot(IntPairs pairs, std::uint32_t both) {
+  const std::int32_t x = static_cast<std::int16_t>(both & 0xffff), y = static_cast<std::int16_t>(both >> 16);
+  EDGERT_EACH(i32x16, vmlaq_n_s32(vmulq_n_s32(pairs.first.q[i], x), pairs.second.q[i], y));
+}
 static inline i32x16 mul(i32x16 a, i32x16 b) { EDGERT_EACH(i32x16, vmulq_s32(a.q[i], b.q[i])); }
 static inline i32x16 max(i32x16 a, i32x16 b) { EDGERT_EACH(i32x16, vmaxq_s32(a.q[i], b.q[i])); }
 static inline i32x16 and_int(i32x16 a, std::int32_t mask) { EDGERT_EACH(i32x16, vandq_s32(a.q[i], vdupq_n_s32(mask))); }

@@ -140,6 +140,18 @@ static inline i32x16 and_int(i32x16 a, std::int32_t mask) {
   EDGERT_LANES a.v[i] &= mask;
   return a;
 }
+// Pairs of numbers that fit 16 bits.
+struct IntPairs {
+  i32x16 first, second;
+};
+static inline IntPairs pair(i32x16 first, i32x16 second) { return {first, second}; }
+// first * the lower 16 bits of both + second * the upper ones (pair_of), exact.
+static inline i32x16 pair_dot(IntPairs pairs, std::uint32_t both) {
+  const std::int32_t x = static_cast<std::int16_t>(both & 0xffff), y = static_cast<std::int16_t>(both >> 16);
+  i32x16 r;
+  EDGERT_LANES r.v[i] = pairs.first.v[i] * x + pairs.second.v[i] * y;
+  return r;
+}
 template <int kShift>
 static inline i32x16 shift_left(i32x16 a) {
   EDGERT_LANES a.v[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(a.v[i]) << kShift);
