@@ -125,19 +125,19 @@ struct TritCodes {
     Bytes rest[3];
     EDGERT_UNROLL
     for (int z = 0; z < 3; ++z) rest[z] = whole_bytes(load_bytes(part + 64 * z));
-    DotSum rests = no_sum(), next = no_sum();
+    DotSum rests[3] = {no_sum(), no_sum(), no_sum()}, next[3] = {no_sum(), no_sum(), no_sum()};
     EDGERT_UNROLL
     for (int i = 0; i < 5; ++i) {
       EDGERT_UNROLL
       for (int z = 0; z < 3; ++z) {
         const std::int8_t* quad = x + 20 * z + 4 * i;
-        rests = dot(rests, rest[z], quad);
+        rests[z] = dot(rests[z], rest[z], quad);
         rest[z] = triple(rest[z]);
-        next = dot(next, rest[z], quad);
+        next[z] = dot(next[z], rest[z], quad);
       }
     }
-    const i32x16 once = widen(rests);
-    const i32x16 total = shift_right<8>(sub(add(add(once, once), once), widen(next)));
+    const i32x16 once = widen(add(add(rests[0], rests[1]), rests[2]));
+    const i32x16 total = shift_right<8>(sub(add(add(once, once), once), widen(add(add(next[0], next[1]), next[2]))));
     static_assert(kByteOffset == 0 || kByteOffset == 128);
     return kByteOffset == 0 ? total : add(total, splat_int(activation_sum));
   }

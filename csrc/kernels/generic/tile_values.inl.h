@@ -2,7 +2,7 @@
 // as they are. A look-up of six bits (simd/amx.h) ignores the other two, so that codes become values where they lie.
 // Included before generic/linear_tiles.inl.h.
 
-// Scales with a uniform grid: the value of a code, kFactor * code - kOffset, goes into the byte, and kPlain is left.
+// Scales with a uniform grid: the value of a code, kFactor * code - kOffset, goes into the byte, and Plain is left.
 template <class Scales>
 struct GridOf {
   static constexpr bool kIsInBytes = false;
