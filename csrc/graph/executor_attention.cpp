@@ -217,22 +217,20 @@ Executor::AttentionTile::AttentionTile(const NodeAttributes& a, const AttentionW
 AttentionTask Executor::attention_task(const Step& step, const SpanRows& span, const AttentionTile& tile,
                                        Scratch& scratch) const {
   const NodeAttributes& a = attributes(step);
-  AttentionTask task{.format = kv_.format(),
-                     .head_dim = a.head_dim,
-                     .scale = a.scale,
-                     .soft_cap = a.soft_cap,
-                     .num_rows = tile.num_tokens * tile.num_heads,
-                     .num_blocks = 0,
-                     .q = {},
-                     .out = {},
-                     .log_sum_exp = nullptr,
-                     .blocks = scratch.blocks.data(),
-                     .masks = scratch.masks.data(),
-                     .scratch = scratch.floats.as<float>(),
-                     .partials = nullptr,
-                     .states = {},
-                     .is_first = part_.is_first,
-                     .is_last = part_.is_last};
+  AttentionTask task;  // pointers of the rows that there are: those of all would take longer than one block
+  task.format = kv_.format();
+  task.head_dim = a.head_dim;
+  task.scale = a.scale;
+  task.soft_cap = a.soft_cap;
+  task.num_rows = tile.num_tokens * tile.num_heads;
+  task.num_blocks = 0;
+  task.log_sum_exp = nullptr;
+  task.blocks = scratch.blocks.data();
+  task.masks = scratch.masks.data();
+  task.scratch = scratch.floats.as<float>();
+  task.partials = nullptr;
+  task.is_first = part_.is_first;
+  task.is_last = part_.is_last;
   for (std::int32_t t = 0; t < tile.num_tokens; ++t)
     for (std::int32_t h = 0; h < tile.num_heads; ++h) {
       const std::int32_t r = span.first_row + tile.first_token + t;

@@ -153,7 +153,7 @@ struct AttentionTask {
   float* partials;
   // Blocks may also come in several tasks, one after the other. `states`, one a row, then holds what is known after the
   // blocks so far, and `out` what is not divided by the sum yet.
-  AttentionState* states[kMaxAttentionRows] = {};
+  AttentionState* states[kMaxAttentionRows];  // read unless the task is the first and the last
   bool is_first = true, is_last = true;
 };
 

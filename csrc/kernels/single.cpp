@@ -146,7 +146,8 @@ void run_attention(const KernelTable& kernels, const AttentionArrays& a, float* 
                      .blocks = blocks.data(),
                      .masks = masks.data(),
                      .scratch = scratch.as<float>(),
-                     .partials = nullptr};
+                     .partials = nullptr,
+                     .states = {}};
   for (std::int64_t r = 0; r < a.rows; ++r) {
     task.q[r] = a.q + r * a.head_dim;
     task.out[r] = out + r * a.head_dim;
