@@ -76,11 +76,14 @@ def assembly(isa: str, build: Path) -> str:
 
 
 def one_token_loops(text: str) -> dict[str, list[str]]:
-    """Class of the format -> the instructions of its loop over groups: the longest innermost loop of the kernel."""
+    """Class of the format -> the instructions of its loop over groups: the longest innermost loop of `linear_one` with
+    one strip at a time (Li1E)."""
     loops: dict[str, list[str]] = {}
-    kernel = r"^\w*(?:linear_one|strip_times_token)INS\d*_(\d+)(\w+):\n(.*?)^\s+\.size"
+    kernel = r"^\w*linear_oneINS\d*_(\d+)(\w+):\n(.*?)^\s+\.size"
     for length, rest, body in re.findall(kernel, text, re.M | re.S):
-        name = rest[: int(length)]
+        name, parameters = rest[: int(length)], rest[int(length) :]
+        if not parameters.startswith("ELi1E"):
+            continue
         loop = longest_innermost_loop(body.splitlines())
         if len(loop) > len(loops.get(name, [])):
             loops[name] = loop
