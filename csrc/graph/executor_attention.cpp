@@ -217,7 +217,7 @@ Executor::AttentionTile::AttentionTile(const NodeAttributes& a, const AttentionW
 AttentionTask Executor::attention_task(const Step& step, const SpanRows& span, const AttentionTile& tile,
                                        Scratch& scratch) const {
   const NodeAttributes& a = attributes(step);
-  AttentionTask task;  // pointers of the rows that there are: those of all would take longer than one block
+  AttentionTask task;  // q, out and states of the rows that there are: clearing all takes longer than a short block
   task.format = kv_.format();
   task.head_dim = a.head_dim;
   task.scale = a.scale;
