@@ -96,15 +96,15 @@ template <class F>
   prefetch_group<2, typename F::Scales>(strip.scales, g + kAhead);
 }
 
-// For one token. The hardware sees a run of whole bytes by itself, one of nibbles with some help, and needs all of it
-// where a group lies in several thin parts, or strips are walked side by side.
+// For one token. The hardware sees a run of whole bytes by itself, one of nibbles with some help. Where a group lies in
+// thin parts it needs all of it, and in two steps: from memory, and then from the second-level cache. Of strips that are
+// walked side by side the second step would ask for more than the first-level cache can hold.
 template <class F, int kStrips>
 [[gnu::always_inline]] static inline void prefetch_for_one(const Strip<F>& strip, std::int64_t g) {
   using Codes = typename F::Codes;
   constexpr int kWidest = widest_part<Codes>();
-  if constexpr (kWidest < 512 || kStrips > 1) {
-    prefetch_far(strip, g);
-  } else if constexpr (kWidest < 1024) {
+  if constexpr (kWidest < 512 || kStrips > 1) prefetch_far(strip, g);
+  if constexpr (kWidest < 1024 && kStrips == 1) {
     prefetch_group<3, Codes>(strip.codes, g + kNearBytes / group_bytes<Codes>());
   }
 }
