@@ -12,10 +12,12 @@ struct ExponentScales {
     const std::uint8_t* exponents = parts[0] + 32 * static_cast<std::int64_t>(g);
     return {{power(load_u8(exponents)), power(load_u8(exponents + 16))}};
   }
-  static inline f32x16 apply(const Group& group, const i32x16 (&dots)[kDots], const float* scale_x,
-                             const GroupSums& sums, f32x16 acc) {
+  template <class Dot>
+  static inline f32x16 apply(const Group& group, const Dot (&dots)[kDots], const float* scale_x, const GroupSums& sums,
+                             f32x16 acc) {
     for (int half = 0; half < 2; ++half) {
-      const i32x16 dot = sub(dots[half], splat_int(kOffset * sums.of32[half]));
+      Dot dot = dots[half];
+      if constexpr (kOffset != 0) dot = sub(dot, splat_int(kOffset * sums.of32[half]));
       acc = fma(to_float(dot), mul(group.scale[half], splat(scale_x[half])), acc);
     }
     return acc;

@@ -10,9 +10,10 @@ struct GroupScales {
   static inline Group load_group(const std::uint8_t* const parts[], int g) {
     return {load_bf16(reinterpret_cast<const std::uint16_t*>(parts[0] + 32 * static_cast<std::int64_t>(g)))};
   }
-  static inline f32x16 apply(const Group& group, const i32x16 (&dots)[kDots], const float* scale_x,
-                             const GroupSums& sums, f32x16 acc) {
-    i32x16 dot = dots[0];
+  template <class Dot>
+  static inline f32x16 apply(const Group& group, const Dot (&dots)[kDots], const float* scale_x, const GroupSums& sums,
+                             f32x16 acc) {
+    Dot dot = dots[0];
     if constexpr (kFactor == 2) dot = add(dot, dot);
     if constexpr (kOffset != 0) dot = sub(dot, splat_int(kOffset * sums.of64));
     return fma(to_float(dot), mul(group.scale, splat(*scale_x)), acc);

@@ -12,10 +12,11 @@ struct HalfGroupScales {
     const auto* scales = reinterpret_cast<const std::uint16_t*>(parts[0] + 64 * static_cast<std::int64_t>(g));
     return {{load_f16(scales), load_f16(scales + 16)}};
   }
-  static inline f32x16 apply(const Group& group, const i32x16 (&dots)[kDots], const float* scale_x,
-                             const GroupSums& sums, f32x16 acc) {
+  template <class Dot>
+  static inline f32x16 apply(const Group& group, const Dot (&dots)[kDots], const float* scale_x, const GroupSums& sums,
+                             f32x16 acc) {
     for (int half = 0; half < 2; ++half) {
-      i32x16 dot = dots[half];
+      Dot dot = dots[half];
       if constexpr (kOffset != 0) dot = sub(dot, splat_int(kOffset * sums.of32[half]));
       acc = fma(to_float(dot), mul(group.scale[half], splat(scale_x[half])), acc);
     }

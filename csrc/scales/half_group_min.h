@@ -12,8 +12,9 @@ struct HalfGroupMinScales {
     const auto* minima = reinterpret_cast<const std::uint16_t*>(parts[1] + 64 * static_cast<std::int64_t>(g));
     return {{load_f16(scales), load_f16(scales + 16)}, {load_f16(minima), load_f16(minima + 16)}};
   }
-  static inline f32x16 apply(const Group& group, const i32x16 (&dots)[kDots], const float* scale_x,
-                             const GroupSums& sums, f32x16 acc) {
+  template <class Dot>
+  static inline f32x16 apply(const Group& group, const Dot (&dots)[kDots], const float* scale_x, const GroupSums& sums,
+                             f32x16 acc) {
     for (int half = 0; half < 2; ++half) {
       const f32x16 step_x = splat(scale_x[half]);
       acc = fma(to_float(dots[half]), mul(group.scale[half], step_x), acc);

@@ -1,7 +1,17 @@
 // Products with several tokens on a matrix unit. The unpacked codes of a group (16 quads x 16 rows x 4 columns) are a
 // tile as they lie, and so are the activations of up to 16 tokens. The tile of their dots has a token in each row and
 // 16 rows of the matrix in its lanes, so the float line is that of every other kernel.
-// Included after generic/linear.inl.h, generic/tile_values.inl.h and the tiles of simd/.
+// Included after generic/functions.inl.h, generic/linear.inl.h, generic/tile_values.inl.h and the tiles of simd/.
+
+// A dot of a tile below 2^22. It becomes a float by two additions: between the instructions of tiles a conversion waits
+// for the one port that the multiply-adds need, an addition does not.
+struct TileDot {
+  i32x16 v;
+};
+static inline TileDot sub(TileDot a, i32x16 b) { return {sub(a.v, b)}; }
+static inline f32x16 to_float(TileDot a) {
+  return sub(from_bits(add(a.v, splat_int(kRoundingMagicBits))), splat(kRoundingMagic));
+}
 
 // How a group becomes tiles: kPanels panels of 16 quads of bytes, each multiplied in kDots runs of 64 / kDots columns.
 // fold() writes the panels; apply() runs the float lines of one token on the dots (of panel p, run d: p * kDots + d).
@@ -21,7 +31,11 @@ struct TileFolding {
   }
   static inline f32x16 apply(const Group& group, const i32x16 (&dots)[kDots], const float* scale_x,
                              const GroupSums& sums, f32x16 acc) {
-    return Plain::apply(group, dots, scale_x, sums, acc);
+    static_assert(64 / kDots * 128 * 127 < 1 << 22);
+    TileDot below[kDots];
+    EDGERT_UNROLL
+    for (int d = 0; d < kDots; ++d) below[d] = {dots[d]};
+    return Plain::apply(group, below, scale_x, sums, acc);
   }
 };
 
@@ -78,7 +92,7 @@ struct TileFolding<Codes, SuperMinNibbleScales> {
   }
   static inline f32x16 apply(const Group& group, const i32x16 (&dots)[1], const float* scale_x, const GroupSums& sums,
                              f32x16 acc) {
-    acc = fma(to_float(dots[0]), mul(group.scale, splat(*scale_x)), acc);
+    acc = fma(to_float(TileDot{dots[0]}), mul(group.scale, splat(*scale_x)), acc);
     return SuperMinNibbleScales::subtract_minima(group.minimum, group.submins, *scale_x, sums, acc);
   }
 };

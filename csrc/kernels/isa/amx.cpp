@@ -9,6 +9,8 @@ namespace {
 //
 #include "formats/list.h"
 //
+#include "kernels/generic/functions.inl.h"
+//
 #include "kernels/generic/linear.inl.h"
 //
 #include "kernels/generic/tile_values.inl.h"
