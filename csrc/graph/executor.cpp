@@ -220,7 +220,7 @@ void Executor::run_steps(std::size_t first, std::size_t last) {
   for (std::size_t i = first; i < last; ++i) works_[i].close(run);
   first_step_.store(first, std::memory_order_relaxed);
   last_step_.store(last, std::memory_order_relaxed);
-  is_alone_.store(rows_.num_tokens <= kAloneTokens, std::memory_order_relaxed);
+  is_alone_.store(rows_.num_tokens == 1, std::memory_order_relaxed);
   for (std::size_t i = first; i < last; ++i) open_work(i);
   run_.store(run, std::memory_order_release);
   team_.wake();
@@ -303,7 +303,7 @@ void Executor::run_thread(int thread) {
       if (i > first) laps.waiting(i - 1);
       since = i;
     }
-    // Cheap steps of few tokens follow each other without a barrier, so one thread must run them in order.
+    // Cheap steps of one token follow each other without a barrier, so one thread must run them in order.
     if (is_alone && thread != 0 && !plan_.steps[i].is_parallel_alone) continue;
     std::int32_t begin = 0, end = 0;
     while (works_[i].take(run, begin, end)) {

@@ -10,6 +10,8 @@ namespace {
 constexpr std::int32_t kItemsPerThread = 4;
 // Fewer pages are not worth the way through memory that the results of a part take.
 constexpr std::int32_t kPagesPerPart = 4;
+// Tokens of a step up to which the context is divided.
+constexpr std::int32_t kDividedTokens = 2;
 
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
@@ -126,9 +128,9 @@ void Executor::prepare_attention() {
     max_heads = std::max(max_heads, a.num_heads);
     const AttentionWork one = divide_attention(a, 1, kv_.max_tokens());
     if (one.num_parts == 1) continue;
-    max_tiles = std::max(max_tiles, kAloneTokens * one.head_tiles * a.num_kv_heads);
-    partial_floats = std::max(partial_floats, std::int64_t{kAloneTokens} * one.head_tiles * a.num_kv_heads * one.heads *
-                                                  num_blocks * partial_stride(a.head_dim));
+    max_tiles = std::max(max_tiles, kDividedTokens * one.head_tiles * a.num_kv_heads);
+    partial_floats = std::max(partial_floats, std::int64_t{kDividedTokens} * one.head_tiles * a.num_kv_heads *
+                                                  one.heads * num_blocks * partial_stride(a.head_dim));
   }
   for (Scratch& s : scratch_) {
     s.blocks.resize(at(num_blocks));
@@ -149,7 +151,7 @@ Executor::AttentionWork Executor::divide_attention(const NodeAttributes& a, std:
   work.head_tiles = (group + work.heads - 1) / work.heads;
   const std::int64_t items = std::int64_t{num_tokens} * work.head_tiles * a.num_kv_heads;
   work.tokens = static_cast<std::int32_t>(std::clamp<std::int64_t>(items / wanted, 1, kMaxAttentionRows / work.heads));
-  if (num_tokens <= kAloneTokens && team_.num_threads() > 1 && items < wanted)
+  if (num_tokens <= kDividedTokens && team_.num_threads() > 1 && items < wanted)
     work.num_parts = std::clamp((wanted + static_cast<std::int32_t>(items) - 1) / static_cast<std::int32_t>(items), 1,
                                 std::max(1, pages_of(num_positions) / kPagesPerPart));
   return work;

@@ -96,13 +96,10 @@ struct Plan {
   // rounds.
   std::vector<std::int32_t> segments;
   std::int32_t round_rows = 0, max_rows = 0;
-  // One flag a step: what the steps since the last flag do must be complete before it. Alone: with few tokens thread 0
-  // runs the cheap steps by itself, in order.
+  // One flag a step: what the steps since the last flag do must be complete before it. Alone: with one token thread 0
+  // runs the cheap steps by itself, in order: handing them to others costs more than they do.
   std::vector<char> barrier, barrier_alone;
 };
-
-// Tokens up to which cheap steps are run by thread 0 alone: handing them to others costs more than they do.
-inline constexpr std::int32_t kAloneTokens = 2;
 
 // max_rows: tokens of a step; round_rows: of a round, at most max_rows.
 Plan compile(const Graph& graph, const WeightStore& store, const KernelTable& kernels, std::int32_t round_rows,
