@@ -39,7 +39,7 @@ inline constexpr std::int32_t kTileVectors = 16;
 inline std::int32_t tile_vectors(std::int32_t tokens) { return tokens < 2 ? 1 : kTileVectors; }
 // Where the codes of a vector begin, in vectors of `stride` columns; those of group g follow at g * codes_step.
 inline std::int64_t codes_offset(std::int64_t vector, std::int32_t tile_vectors, std::int64_t stride) {
-  const std::int64_t in_tile = vector % tile_vectors;
+  const std::int64_t in_tile = vector & (tile_vectors - 1);  // 1 or kTileVectors
   return (vector - in_tile) * stride + in_tile * kGroupColumns;
 }
 inline std::int64_t codes_step(std::int32_t tile_vectors) { return std::int64_t{tile_vectors} * kGroupColumns; }
