@@ -97,8 +97,8 @@ template <class F>
 }
 
 // For one token. The hardware sees a run of whole bytes by itself, one of nibbles with some help. Where a group lies in
-// thin parts it needs all of it, and in two steps: from memory, and then from the second-level cache. Of strips that
-// are walked side by side the second step would ask for more than the first-level cache can hold.
+// thin parts it needs all of it, and in two steps: from memory, and then from the second-level cache. Strips that are
+// walked side by side gain nothing by the second step.
 template <class F, int kStrips>
 [[gnu::always_inline]] static inline void prefetch_for_one(const Strip<F>& strip, std::int64_t g) {
   using Codes = typename F::Codes;
