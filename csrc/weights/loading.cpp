@@ -100,7 +100,7 @@ void Loading::work() {
 }
 
 void Loading::work_buffered() {
-  std::vector<std::uint8_t> scratch;
+  Memory scratch;  // not of malloc, which keeps what a thread has freed
   for (;;) {
     std::size_t index = 0;
     {
@@ -112,7 +112,8 @@ void Loading::work_buffered() {
     read_ahead(index);
     const bool is_straight = task.outliers_of == nullptr && std::none_of(task.ranges.begin(), task.ranges.end(),
                                                                          [](const LoadRange& r) { return r.part < 0; });
-    if (!is_straight) scratch.resize(std::max(scratch.size(), static_cast<std::size_t>(task.memory_bytes)));
+    const auto num_bytes = static_cast<std::size_t>(task.memory_bytes);
+    if (!is_straight && scratch.num_bytes() < num_bytes) scratch = Memory(num_bytes, false);
     put(task, scratch.data());
     done_bytes_.fetch_add(task.num_bytes);
   }
