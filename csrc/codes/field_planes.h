@@ -101,34 +101,46 @@ static inline PairedPlanes pair_planes(const std::uint8_t* high, const std::uint
   return {select_bits<0xaa>(shift_bits<-1>(h), l), select_bits<0xaa>(h, shift_bits<1>(l))};
 }
 
-// The first four bits of 32 columns, of the field and two planes: quad i is in the low, quad i + 4 in the high half of
-// every byte of nibbles[i].
+// Codes of 32 columns as nibbles: quad i is in the low, quad i + 4 in the high half of every byte of nibbles[i]. The
+// field and two planes fill them; with one plane the codes are the lower three bits, and the fourth means nothing.
+template <int kPlanes>
 static inline void join_nibbles(const std::uint8_t* field, const std::uint8_t* high, const std::uint8_t* low,
                                 Bytes (&nibbles)[4]) {
+  static_assert(kPlanes == 1 || kPlanes == 2);
   const Bytes first = load_bytes(field), second = load_bytes(field + 64);
   const Bytes fields01 = select_bits<0x0f>(first, shift_bits<-4>(second));
   const Bytes fields23 = select_bits<0x0f>(shift_bits<4>(first), second);
-  const PairedPlanes planes = pair_planes(high, low);
-  nibbles[0] = select_bits<0xcc>(shift_bits<-2>(fields01), planes.even);
-  nibbles[1] = select_bits<0xcc>(fields01, planes.odd);
-  nibbles[2] = select_bits<0xcc>(shift_bits<-2>(fields23), shift_bits<2>(planes.even));
-  nibbles[3] = select_bits<0xcc>(fields23, shift_bits<2>(planes.odd));
+  if constexpr (kPlanes == 1) {
+    const Bytes plane = load_bytes(high);
+    nibbles[0] = select_bits<0x66>(shift_bits<-1>(fields01), plane);
+    nibbles[1] = select_bits<0x66>(shift_bits<1>(fields01), shift_bits<1>(plane));
+    nibbles[2] = select_bits<0x66>(shift_bits<-1>(fields23), shift_bits<2>(plane));
+    nibbles[3] = select_bits<0x66>(shift_bits<1>(fields23), shift_bits<3>(plane));
+  } else {
+    const PairedPlanes planes = pair_planes(high, low);
+    nibbles[0] = select_bits<0xcc>(shift_bits<-2>(fields01), planes.even);
+    nibbles[1] = select_bits<0xcc>(fields01, planes.odd);
+    nibbles[2] = select_bits<0xcc>(shift_bits<-2>(fields23), shift_bits<2>(planes.even));
+    nibbles[3] = select_bits<0xcc>(fields23, shift_bits<2>(planes.odd));
+  }
 }
 
+// Of the field and one or two planes; low: of the second.
+template <int kPlanes>
 static inline i32x16 nibble_dot(const std::uint8_t* field, const std::uint8_t* high, const std::uint8_t* low,
                                 const std::int8_t* x) {
-  constexpr int kUp = 4 - kNibbleDown, kMost = 8 * 15;
+  constexpr int kUp = 4 - kNibbleDown, kMask = (4 << kPlanes) - 1, kMost = 8 * kMask;
   static_assert(kMost << kUp <= kDotCapacity);
   DotSum lower = no_sum(), upper = no_sum();
   EDGERT_UNROLL
   for (int half = 0; half < 2; ++half) {
     Bytes nibbles[4];
-    join_nibbles(field + 128 * half, high + 64 * half, low + 64 * half, nibbles);
+    join_nibbles<kPlanes>(field + 128 * half, high + 64 * half, low + 64 * half, nibbles);
     EDGERT_UNROLL
     for (int i = 0; i < 4; ++i) {
       const std::int8_t* quad = x + 32 * half + 4 * i;
-      lower = dot(lower, take<0, 0x0f>(nibbles[i]), quad);
-      upper = dot(upper, take<kNibbleDown, 0x0f << kUp>(nibbles[i]), quad + 16);
+      lower = dot(lower, take<0, kMask>(nibbles[i]), quad);
+      upper = dot(upper, take<kNibbleDown, kMask << kUp>(nibbles[i]), quad + 16);
     }
   }
   if constexpr (2 * kMost <= kDotCapacity) {
@@ -233,20 +245,19 @@ struct FieldPlanes {
   static inline void unpack_half(const std::uint8_t* const parts[], std::int64_t g, int half, Bytes* quads) {
     const std::uint8_t* field = parts[0] + 256 * g + 128 * half;
     const std::int64_t at = 128 * g + 64 * half;
-    if constexpr (kPlanes < 2) {
-      unpack_pieces<kPlanes>(load_bytes(field), quads);
-      unpack_pieces<kPlanes>(load_bytes(field + 64), quads + 4);
-      append_from<1>(parts, at, quads);
+    if constexpr (kPlanes == 0) {
+      unpack_pieces<0>(load_bytes(field), quads);
+      unpack_pieces<0>(load_bytes(field + 64), quads + 4);
     } else {
-      constexpr int kUp = kPlanes - 2;
+      constexpr int kJoined = kPlanes == 1 ? 1 : 2, kUp = kPlanes - kJoined, kMask = ((4 << kJoined) - 1) << kUp;
       Bytes nibbles[4];
-      join_nibbles(field, parts[1] + at, parts[2] + at, nibbles);
+      join_nibbles<kJoined>(field, parts[1] + at, parts[kJoined] + at, nibbles);
       EDGERT_UNROLL
       for (int i = 0; i < 4; ++i) {
-        quads[i] = take<-kUp, 0x0f << kUp>(nibbles[i]);
-        quads[i + 4] = take<4 - kUp, 0x0f << kUp>(nibbles[i]);
+        quads[i] = take<-kUp, kMask>(nibbles[i]);
+        quads[i + 4] = take<4 - kUp, kMask>(nibbles[i]);
       }
-      append_from<3>(parts, at, quads);
+      append_from<kJoined + 1>(parts, at, quads);
     }
   }
 
@@ -274,11 +285,10 @@ struct FieldPlanes {
     const std::uint8_t* field = parts[0] + 256 * g;
     if constexpr (kPlanes == 0) {
       return widen(field_dot(field, x));
-    } else if constexpr (kPlanes == 1) {
-      const DotSum sum = field_dot(field, x);
-      return widen(add(add(sum, sum), plane_dot<2>(parts[1] + 128 * g, x)));  // 7 x 16 quads: within kDotCapacity
     } else {
-      return add_planes<3>(nibble_dot(field, parts[1] + 128 * g, parts[2] + 128 * g, x), parts, 128 * g, x);
+      constexpr int kJoined = kPlanes == 1 ? 1 : 2;
+      const i32x16 sum = nibble_dot<kJoined>(field, parts[1] + 128 * g, parts[kJoined] + 128 * g, x);
+      return add_planes<kJoined + 1>(sum, parts, 128 * g, x);
     }
   }
 

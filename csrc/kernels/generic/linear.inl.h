@@ -96,17 +96,19 @@ template <class F>
   prefetch_group<2, typename F::Scales>(strip.scales, g + kAhead);
 }
 
+// Whether a group lies in parts of few bytes.
+template <class Codes>
+constexpr bool kIsThin = widest_part<Codes>() < 512;
+
 // For one token. The hardware sees a run of whole bytes by itself, one of nibbles with some help. Where a group lies in
 // thin parts it needs all of it, and in two steps: from memory, and then from the second-level cache. Strips that are
 // walked side by side gain nothing by the second step.
 template <class F, int kStrips>
 [[gnu::always_inline]] static inline void prefetch_for_one(const Strip<F>& strip, std::int64_t g) {
   using Codes = typename F::Codes;
-  constexpr int kWidest = widest_part<Codes>();
-  if constexpr (kWidest < 512 || kStrips > 1) prefetch_far(strip, g);
-  if constexpr (kWidest < 1024 && kStrips == 1) {
-    prefetch_group<3, Codes>(strip.codes, g + kNearBytes / group_bytes<Codes>());
-  }
+  constexpr int kNear = (kIsThin<Codes> ? 2 : 1) * kNearBytes / group_bytes<Codes>();
+  if constexpr (kIsThin<Codes> || kStrips > 1) prefetch_far(strip, g);
+  if constexpr (widest_part<Codes>() < 1024 && kStrips == 1) prefetch_group<3, Codes>(strip.codes, g + kNear);
 }
 
 // So many strips side by side make four runs of codes; more runs than that are too many.
@@ -116,8 +118,8 @@ constexpr int kWideStrips = F::Codes::kNumParts <= 2 ? 4 / F::Codes::kNumParts :
 // One token: nothing is unpacked, every byte of the weights is read once. Strips that are walked side by side are so
 // many more runs of bytes that come from memory at the same time.
 template <class F, int kStrips>
-static inline void strips_times_token(const WeightView& w, int first_strip, const TokenInput& x, std::int64_t step,
-                                      float* y) {
+[[gnu::flatten]] static inline void strips_times_token(const WeightView& w, int first_strip, const TokenInput& x,
+                                                       std::int64_t step, float* y) {
   using Codes = typename F::Codes;
   using Scales = typename F::Scales;
   const auto walk = [&]<std::size_t... s>(std::index_sequence<s...>) {
@@ -125,9 +127,13 @@ static inline void strips_times_token(const WeightView& w, int first_strip, cons
     f32x16 acc[kStrips] = {((void)s, zero())...};
     for (int g = 0; g < w.groups; ++g) {
       const auto add_group = [&](const Strip<F>& strip, f32x16 sum) __attribute__((always_inline)) {
-        prefetch_for_one<F, kStrips>(strip, g);
+        if constexpr (!kIsThin<Codes>) prefetch_for_one<F, kStrips>(strip, g);
         i32x16 dots[Scales::kDots];
         Codes::dots(strip.codes, g, x.codes + g * step, x.sums[g], dots);
+        if constexpr (kIsThin<Codes>) {
+          asm volatile("" ::: "memory");  // the group's own loads go first: p2 is 8 % faster
+          prefetch_for_one<F, kStrips>(strip, g);
+        }
         return Scales::apply(Scales::load_group(strip.scales, g), dots, x.scales + g * Scales::kInputScales, x.sums[g],
                              sum);
       };
@@ -143,8 +149,8 @@ static inline void strips_times_token(const WeightView& w, int first_strip, cons
 constexpr int kTileTokens = 64;
 
 template <class F>
-static void strip_times_tokens(const Strip<F>& strip, int num_groups, const LinearInput& x, int first_token,
-                               int num_tokens, const LinearOutput& y, int row) {
+[[gnu::flatten]] static void strip_times_tokens(const Strip<F>& strip, int num_groups, const LinearInput& x,
+                                                int first_token, int num_tokens, const LinearOutput& y, int row) {
   using Codes = typename F::Codes;
   using Scales = typename F::Scales;
   TokenInput tokens[kTileTokens];

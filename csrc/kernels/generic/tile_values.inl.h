@@ -73,34 +73,24 @@ struct ValuesOf<FieldPlanes<0>> {
     }
   }
 };
-template <>
-struct ValuesOf<FieldPlanes<2>> {
+template <int kPlanes>
+  requires(kPlanes == 1 || kPlanes == 2)
+struct ValuesOf<FieldPlanes<kPlanes>> {
   static constexpr bool kAreLookedUp = true;
 
   static inline void unpack(const std::uint8_t* const parts[], std::int64_t g, Table values, Bytes (&quads)[16]) {
-    const Bytes table = six_bit_table<0, 4>(values);
+    const Bytes table = six_bit_table<0, 2 + kPlanes>(values);
     EDGERT_UNROLL
     for (int half = 0; half < 2; ++half) {
       const std::int64_t at = 128 * g + 64 * half;
       Bytes nibbles[4];
-      join_nibbles(parts[0] + 2 * at, parts[1] + at, parts[2] + at, nibbles);
+      join_nibbles<kPlanes>(parts[0] + 2 * at, parts[1] + at, parts[kPlanes] + at, nibbles);
       EDGERT_UNROLL
       for (int i = 0; i < 4; ++i) {
         quads[8 * half + i] = lookup_six(table, nibbles[i]);
         quads[8 * half + i + 4] = lookup_six(table, shift_bits<4>(nibbles[i]));
       }
     }
-  }
-};
-template <>
-struct ValuesOf<FieldPlanes<1>> {
-  static constexpr bool kAreLookedUp = true;
-
-  static inline void unpack(const std::uint8_t* const parts[], std::int64_t g, Table values, Bytes (&quads)[16]) {
-    const Bytes table = six_bit_table<0, 3>(values);
-    FieldPlanes<1>::unpack(parts, g, quads);
-    EDGERT_UNROLL
-    for (Bytes& quad : quads) quad = lookup_six(table, quad);
   }
 };
 template <>
