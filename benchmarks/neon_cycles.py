@@ -77,9 +77,9 @@ def assembly(isa: str, build: Path) -> str:
 
 def one_token_loops(text: str) -> dict[str, list[str]]:
     """Class of the format -> the instructions of its loop over groups: the longest innermost loop of `linear_one` with
-    one strip at a time (Li1E)."""
+    one strip at a time (Li1E), or of `strips_times_token` where that is a function of its own."""
     loops: dict[str, list[str]] = {}
-    kernel = r"^\w*linear_oneINS\d*_(\d+)(\w+):\n(.*?)^\s+\.size"
+    kernel = r"^\w*(?:linear_one|strips_times_token)INS\d*_(\d+)([\w.]+):\n(.*?)^\s+\.size"
     for length, rest, body in re.findall(kernel, text, re.M | re.S):
         name, parameters = rest[: int(length)], rest[int(length) :]
         if not parameters.startswith("ELi1E"):
