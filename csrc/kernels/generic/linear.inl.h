@@ -118,8 +118,8 @@ constexpr int kWideStrips = F::Codes::kNumParts <= 2 ? 4 / F::Codes::kNumParts :
 // One token: nothing is unpacked, every byte of the weights is read once. Strips that are walked side by side are so
 // many more runs of bytes that come from memory at the same time.
 template <class F, int kStrips>
-[[gnu::flatten]] static inline void strips_times_token(const WeightView& w, int first_strip, const TokenInput& x,
-                                                       std::int64_t step, float* y) {
+EDGERT_FLATTEN static inline void strips_times_token(const WeightView& w, int first_strip, const TokenInput& x,
+                                                     std::int64_t step, float* y) {
   using Codes = typename F::Codes;
   using Scales = typename F::Scales;
   const auto walk = [&]<std::size_t... s>(std::index_sequence<s...>) {
@@ -151,8 +151,8 @@ template <class F, int kStrips>
 constexpr int kTileTokens = 64;
 
 template <class F>
-[[gnu::flatten]] static void strip_times_tokens(const Strip<F>& strip, int num_groups, const LinearInput& x,
-                                                int first_token, int num_tokens, const LinearOutput& y, int row) {
+EDGERT_FLATTEN static void strip_times_tokens(const Strip<F>& strip, int num_groups, const LinearInput& x,
+                                              int first_token, int num_tokens, const LinearOutput& y, int row) {
   using Codes = typename F::Codes;
   using Scales = typename F::Scales;
   TokenInput tokens[kTileTokens];

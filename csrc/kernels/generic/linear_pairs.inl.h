@@ -45,8 +45,8 @@ static inline void multiply_pairs(const RowPairs (&rows)[8], const typename F::S
 
 // An odd token at the end is paired with itself: its second result goes nowhere.
 template <class F>
-[[gnu::flatten]] static void strip_times_pairs(const Strip<F>& strip, int num_groups, const LinearInput& x,
-                                               int first_token, int num_tokens, const LinearOutput& y, int row) {
+EDGERT_FLATTEN static void strip_times_pairs(const Strip<F>& strip, int num_groups, const LinearInput& x,
+                                             int first_token, int num_tokens, const LinearOutput& y, int row) {
   using Codes = typename F::Codes;
   static_assert(kTileTokens % (2 * kPairsAtOnce) == 0);
   TokenInput tokens[kTileTokens];

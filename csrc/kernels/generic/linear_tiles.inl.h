@@ -258,9 +258,9 @@ constexpr int kFoldedAhead = 5;
 // folded on the way. Else they are in the panels; while the first tile is added, those far behind them are asked for,
 // so that memory has work all the time.
 template <class F, int kTokens, bool kFolds>
-[[gnu::flatten]] static inline void tiles_times_panels(const Strip<F>& strip, TilePanels<FoldingOf<F>>& panels,
-                                                       int first_group, int num_groups, const TileInput& x,
-                                                       int num_tiles, float* sums_of_rows) {
+EDGERT_FLATTEN static inline void tiles_times_panels(const Strip<F>& strip, TilePanels<FoldingOf<F>>& panels,
+                                                     int first_group, int num_groups, const TileInput& x, int num_tiles,
+                                                     float* sums_of_rows) {
   using Products = TileProducts<FoldingOf<F>>;
   constexpr int kOfGroup = Products::kOfGroup, kGroups = TilePanels<FoldingOf<F>>::kGroups;
   const int num_products = num_groups * kOfGroup;

@@ -1,4 +1,5 @@
 // The specification: plain loops, built for every processor. Everything but the table stays inside this file.
+#define EDGERT_FLATTEN  // nothing: it need not be fast, and its loops in one piece take minutes to compile
 #include "kernels/isa/tables.h"
 
 namespace edgert::scalar {
