@@ -35,8 +35,8 @@ def references(models: Models) -> dict[str, Reference]:
 
 
 def slots(model: Model, num_experts: int) -> Plan:
-    """Memory for so many experts, and in a GGUF file for the rows of a few that wait to be packed."""
-    raw = 8 / 7 if model.checkpoint.kind == "gguf" else 1
+    """Memory for so many experts, and where files are not ours for the rows of a few that wait to be put in place."""
+    raw = 1 if model.checkpoint.kind == "edgert" else 8 / 7
     each = max(sum(room(model, name) for name in layer[:3]) for layer in mixtures(model))
     return Plan(experts=mixtures(model), expert_bytes=int(raw * num_experts * each) + 8192)
 
