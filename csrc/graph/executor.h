@@ -130,7 +130,8 @@ class Executor {
   void run_steps(std::size_t first, std::size_t last);
   std::size_t run_experts(ExpertStream& experts, std::size_t sort);
   void run_in_windows(std::size_t sort);
-  bool is_by_neurons(const Step& step) const;
+  bool is_by_neurons(const Step& step) const { return store_.stream() != nullptr && is_streamed_by_neurons(step); }
+  bool is_streamed_by_neurons(const Step& step) const;
   void run_neurons(NeuronStream& neurons, std::size_t index);
   bool is_counted(const Step& step) const;
   void count_active(const Step& step);

@@ -15,9 +15,9 @@ std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-bool Executor::is_by_neurons(const Step& step) const {
+bool Executor::is_streamed_by_neurons(const Step& step) const {
   if (step.kind != StepKind::linear) return false;
-  NeuronStream* neurons = store_.stream() != nullptr ? store_.stream()->neurons() : nullptr;
+  NeuronStream* neurons = store_.stream()->neurons();
   return neurons != nullptr && neurons->has(graph_.nodes[at(step.node)].weights[0]);
 }
 
