@@ -268,7 +268,9 @@ void Executor::open_work(std::size_t index) {
         break;
     }
   }
-  works_[index].open(run_.load(std::memory_order_relaxed) + 1, total, alone ? std::max(1, total) : chunk);
+  // What is read from disk comes in the order of its strips.
+  const std::int32_t num_ranges = alone || store_.stream() != nullptr ? 1 : threads;
+  works_[index].open(run_.load(std::memory_order_relaxed) + 1, total, alone ? std::max(1, total) : chunk, num_ranges);
 }
 
 // False: the run is over, and this thread is late.
@@ -306,7 +308,7 @@ void Executor::run_thread(int thread) {
     // Cheap steps of one token follow each other without a barrier, so one thread must run them in order.
     if (is_alone && thread != 0 && !plan_.steps[i].is_parallel_alone) continue;
     std::int32_t begin = 0, end = 0;
-    while (works_[i].take(run, begin, end)) {
+    while (works_[i].take(run, thread, begin, end)) {
       run_items(plan_.steps[i], begin, end, thread);
       works_[i].finish(end - begin);
     }

@@ -14,9 +14,9 @@ namespace {
 constexpr std::int64_t kChunkBytes = 16 << 10;
 
 void take_chunks(LinearFunction function, const WeightView& w, const LinearInput& x, const LinearOutput& y, Work& work,
-                 std::uint32_t run) {
+                 std::uint32_t run, int thread) {
   std::int32_t begin = 0, end = 0;
-  while (work.take(run, begin, end)) {
+  while (work.take(run, thread, begin, end)) {
     function(w, x, y, begin, end);
     work.finish(end - begin);
   }
@@ -47,12 +47,12 @@ std::vector<double> time_linear(LinearFunction function, std::span<const WeightV
   for (std::uint32_t run = 1; run <= static_cast<std::uint32_t>(passes); ++run) {
     for (Work& work : works) {
       work.close(run);
-      work.open(run, weights.front().strips, chunk);
+      work.open(run, weights.front().strips, chunk, num_threads);
     }
     std::atomic<int> num_started{0};
     std::atomic<bool> is_open{false};
     std::chrono::steady_clock::time_point start;
-    run_on_threads(num_threads, [&](int) {
+    run_on_threads(num_threads, [&](int thread) {
       const FloatEnvironment environment;
       // What it takes to start the threads is not counted. The last one starts the clock before any of them works: a
       // thread that the system puts aside here would else find the work done, and the time short.
@@ -62,7 +62,7 @@ std::vector<double> time_linear(LinearFunction function, std::span<const WeightV
       }
       int spins = 0;
       while (!is_open.load()) spin_wait(spins);
-      for (std::size_t i = 0; i < weights.size(); ++i) take_chunks(function, weights[i], x, y, works[i], run);
+      for (std::size_t i = 0; i < weights.size(); ++i) take_chunks(function, weights[i], x, y, works[i], run, thread);
     });
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     seconds.push_back(elapsed.count() / static_cast<double>(weights.size()));
