@@ -34,16 +34,21 @@ std::uint32_t descending_key(float logit) {
   return (bits & 0x80000000u) != 0 ? bits : ~(bits | 0x80000000u);
 }
 
-// Two loops, so that the one that always runs has no branch.
-void check_finite(std::span<const float> logits) {
-  constexpr std::uint32_t kExponent = 0x7f800000u;
-  bool is_bad = false;
-  for (const float x : logits) is_bad |= (std::bit_cast<std::uint32_t>(x) & kExponent) == kExponent;
-  if (!is_bad) return;
-  for (std::size_t i = 0; i < logits.size(); ++i)
-    if (!std::isfinite(logits[i]))
-      throw std::domain_error("logits: found " + std::to_string(logits[i]) + " for token " + std::to_string(i) +
-                              ", expected finite numbers");
+// A block of logits is in the first-level cache for the second look at it.
+constexpr std::size_t kBlock = 4096;
+
+// The exponent of a number that is not finite is the largest: one more sets the sign bit.
+bool are_finite(std::span<const float> logits) {
+  std::uint32_t all = 0;
+  for (const float x : logits) all |= (std::bit_cast<std::uint32_t>(x) & 0x7fffffffu) + 0x00800000u;
+  return all >> 31 == 0;
+}
+
+[[noreturn]] void throw_not_finite(std::span<const float> logits) {
+  std::size_t i = 0;
+  while (std::isfinite(logits[i])) ++i;
+  throw std::domain_error("logits: found " + std::to_string(logits[i]) + " for token " + std::to_string(i) +
+                          ", expected finite numbers");
 }
 
 }  // namespace
@@ -54,18 +59,15 @@ Sampler::Sampler(SamplingOptions options, const KernelTable& kernels)
 SampleResult Sampler::sample(std::span<const float> logits, std::uint64_t position,
                              std::span<const std::int32_t> history) {
   const FloatEnvironment environment;
-  check_finite(logits);
-  adjusted_.assign(logits.begin(), logits.end());
-  for (const auto& [id, bias] : options_.logit_bias)
-    if (id >= 0 && static_cast<std::size_t>(id) < adjusted_.size()) adjusted_[static_cast<std::size_t>(id)] += bias;
-  penalize(history);
-  largest_ = kernels_.max(adjusted_.data(), static_cast<std::int64_t>(adjusted_.size()));
+  logits_ = logits;
+  if (!options_.logit_bias.empty() || has_penalties()) adjust(history);
+  find_largest(logits);
   SampleResult result;
-  const bool has_top_k = options_.top_k > 0 && static_cast<std::size_t>(options_.top_k) < adjusted_.size();
+  const bool has_top_k = options_.top_k > 0 && static_cast<std::size_t>(options_.top_k) < logits_.size();
   if (options_.temperature == 0) {
     result.token = argmax();
   } else if (has_top_k || options_.typical_p < 1) {
-    sort_first(has_top_k ? static_cast<std::size_t>(options_.top_k) : adjusted_.size());
+    sort_first(has_top_k ? static_cast<std::size_t>(options_.top_k) : logits_.size());
     if (options_.typical_p < 1) keep_typical();
     result.token = draw_from_candidates(position);
   } else {
@@ -75,8 +77,33 @@ SampleResult Sampler::sample(std::span<const float> logits, std::uint64_t positi
   return result;
 }
 
+bool Sampler::has_penalties() const {
+  return options_.repetition_penalty != 1 || options_.presence_penalty != 0 || options_.frequency_penalty != 0;
+}
+
+// Bias and penalties, in a copy of the logits.
+void Sampler::adjust(std::span<const std::int32_t> history) {
+  adjusted_.assign(logits_.begin(), logits_.end());
+  for (const auto& [id, bias] : options_.logit_bias)
+    if (id >= 0 && static_cast<std::size_t>(id) < adjusted_.size()) adjusted_[static_cast<std::size_t>(id)] += bias;
+  if (has_penalties()) penalize(history);
+  logits_ = adjusted_;
+}
+
+// Looks once at what the core has written: it is half a megabyte that another thread's cache may hold.
+void Sampler::find_largest(std::span<const float> unadjusted) {
+  for (std::size_t begin = 0; begin < logits_.size(); begin += kBlock) {
+    const std::size_t size = std::min(kBlock, logits_.size() - begin);
+    if (!are_finite(unadjusted.subspan(begin, size))) throw_not_finite(unadjusted);
+    const float largest = kernels_.max(logits_.data() + begin, static_cast<std::int64_t>(size));
+    if (begin == 0 || largest > largest_) {
+      largest_ = largest;
+      largest_block_ = begin;
+    }
+  }
+}
+
 void Sampler::penalize(std::span<const std::int32_t> history) {
-  if (options_.repetition_penalty == 1 && options_.presence_penalty == 0 && options_.frequency_penalty == 0) return;
   if (options_.penalty_last_n >= 0 && history.size() > static_cast<std::size_t>(options_.penalty_last_n))
     history = history.last(static_cast<std::size_t>(options_.penalty_last_n));
   seen_.assign(history.begin(), history.end());
@@ -97,7 +124,9 @@ void Sampler::penalize(std::span<const std::int32_t> history) {
 }
 
 std::int32_t Sampler::argmax() const {
-  return static_cast<std::int32_t>(std::find(adjusted_.begin(), adjusted_.end(), largest_) - adjusted_.begin());
+  const auto begin = logits_.begin();
+  return static_cast<std::int32_t>(
+      std::find(begin + static_cast<std::ptrdiff_t>(largest_block_), logits_.end(), largest_) - begin);
 }
 
 // Top-p's share of the total: the running sum that the last token kept reaches first exceeds what is returned.
@@ -142,9 +171,8 @@ void Sampler::sort_candidates() {
 // id never displaces an equal logit.
 void Sampler::sort_first(std::size_t keep) {
   candidates_.clear();
-  if (keep >= adjusted_.size()) {
-    for (std::size_t i = 0; i < adjusted_.size(); ++i)
-      candidates_.push_back({adjusted_[i], static_cast<std::int32_t>(i)});
+  if (keep >= logits_.size()) {
+    for (std::size_t i = 0; i < logits_.size(); ++i) candidates_.push_back({logits_[i], static_cast<std::int32_t>(i)});
     return sort_candidates();
   }
   const auto before = [](const Candidate& a, const Candidate& b) {
@@ -157,9 +185,9 @@ void Sampler::sort_first(std::size_t keep) {
     candidates_.erase(last, candidates_.end());
   };
   float threshold = -std::numeric_limits<float>::infinity();
-  for (std::size_t i = 0; i < adjusted_.size(); ++i) {
-    if (!(adjusted_[i] > threshold)) continue;
-    candidates_.push_back({adjusted_[i], static_cast<std::int32_t>(i)});
+  for (std::size_t i = 0; i < logits_.size(); ++i) {
+    if (!(logits_[i] > threshold)) continue;
+    candidates_.push_back({logits_[i], static_cast<std::int32_t>(i)});
     if (candidates_.size() < 4 * keep) continue;
     shrink();
     threshold = candidates_.back().logit;
@@ -228,15 +256,15 @@ std::int32_t Sampler::draw_from_candidates(std::uint64_t position) {
 // Weights of the whole vocabulary, 0 for logits below `least` and for what comes after `last`; masses of the ranges of
 // logits. Returns the total.
 Sampler::Mass Sampler::weigh_all(float factor, float least, const Candidate& last) {
-  const std::size_t n = adjusted_.size();
+  const std::size_t n = logits_.size();
   weights_.resize(n);
   masses_.assign(kRanges, 0);
-  kernels_.exp_shifted(adjusted_.data(), largest_, factor, weights_.data(), static_cast<std::int64_t>(n));
+  kernels_.exp_shifted(logits_.data(), largest_, factor, weights_.data(), static_cast<std::int64_t>(n));
   const float cut = std::max(least, last.logit);
-  for (std::size_t i = 0; i < n; ++i) weights_[i] = adjusted_[i] < cut ? 0.0f : weights_[i];
+  for (std::size_t i = 0; i < n; ++i) weights_[i] = logits_[i] < cut ? 0.0f : weights_[i];
   for (std::size_t i = n; i-- > 0 && static_cast<std::int32_t>(i) > last.id;)
-    if (adjusted_[i] == last.logit) weights_[i] = 0.0f;
-  for (std::size_t i = 0; i < n; ++i) masses_[range_of(adjusted_[i], largest_)] += mass_of(weights_[i]);
+    if (logits_[i] == last.logit) weights_[i] = 0.0f;
+  for (std::size_t i = 0; i < n; ++i) masses_[range_of(logits_[i], largest_)] += mass_of(weights_[i]);
   return std::accumulate(masses_.begin(), masses_.end(), Mass{0});
 }
 
@@ -246,9 +274,9 @@ Sampler::Candidate Sampler::find(Mass target) {
   std::size_t range = 0;
   for (; masses_[range] <= target; ++range) target -= masses_[range];
   candidates_.clear();
-  for (std::size_t i = 0; i < adjusted_.size(); ++i)
-    if (weights_[i] > 0 && range_of(adjusted_[i], largest_) == range)
-      candidates_.push_back({adjusted_[i], static_cast<std::int32_t>(i)});
+  for (std::size_t i = 0; i < logits_.size(); ++i)
+    if (weights_[i] > 0 && range_of(logits_[i], largest_) == range)
+      candidates_.push_back({logits_[i], static_cast<std::int32_t>(i)});
   sort_candidates();
   std::size_t i = 0;
   for (;; ++i) {
@@ -266,10 +294,11 @@ std::int32_t Sampler::draw_from_all(std::uint64_t position) {
 
 void Sampler::report(std::span<const float> logits, SampleResult& result) {
   const auto n = static_cast<std::int64_t>(logits.size());
-  const float log_sum = kernels_.log_sum_exp(logits.data(), kernels_.max(logits.data(), n), n);
+  const float largest = logits_.data() == logits.data() ? largest_ : kernels_.max(logits.data(), n);
+  const float log_sum = kernels_.log_sum_exp(logits.data(), largest, n);
   result.logprob = logits[static_cast<std::size_t>(result.token)] - log_sum;
   if (options_.num_logprobs == 0) return;
-  adjusted_.assign(logits.begin(), logits.end());
+  logits_ = logits;
   sort_first(static_cast<std::size_t>(options_.num_logprobs));
   for (const Candidate& c : candidates_) result.top.emplace_back(c.id, c.logit - log_sum);
 }

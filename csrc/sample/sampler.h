@@ -48,7 +48,10 @@ class Sampler {
   };
   // Weights are whole numbers, so that their sums are exact whatever the order in which they are made.
   using Mass = std::uint64_t;
+  bool has_penalties() const;
+  void adjust(std::span<const std::int32_t> history);
   void penalize(std::span<const std::int32_t> history);
+  void find_largest(std::span<const float> unadjusted);
   std::int32_t argmax() const;
   Mass share_of(Mass total) const;
   Mass draw_from(Mass total, std::uint64_t position) const;
@@ -67,10 +70,12 @@ class Sampler {
 
   SamplingOptions options_;
   const KernelTable& kernels_;
+  std::span<const float> logits_;  // as the model gave them, or adjusted_ by bias and penalties; during a call
   std::vector<float> adjusted_, weights_;
   std::vector<Candidate> candidates_, sorted_;
-  std::vector<Mass> masses_;  // of the candidates, or of ranges of logits
-  float largest_ = 0;         // of adjusted_
+  std::vector<Mass> masses_;       // of the candidates, or of ranges of logits
+  float largest_ = 0;              // of logits_
+  std::size_t largest_block_ = 0;  // where the first of those that are as large is to be looked for
   std::vector<std::int32_t> seen_;
 };
 

@@ -51,6 +51,18 @@ def test_greedy_takes_the_lowest_id_of_the_largest() -> None:
     assert sampler(0.0).sample(logits, 0, NO_HISTORY).token == 1
 
 
+def test_greedy_finds_the_largest_wherever_it_is() -> None:
+    """A vocabulary of several blocks, the largest once, several times, or made by a bias."""
+    plain, biased = sampler(0.0), sampler(0.0, logit_bias={11_000: 100.0})
+    logits = make_logits(12_345)
+    assert plain.sample(logits, 0, NO_HISTORY).token == logits.argmax()
+    assert biased.sample(logits, 0, NO_HISTORY).token == 11_000
+    for others in ([0], [4095, 4096], [4096, 9000], [12_344]):
+        tied = logits.copy()
+        tied[others] = 50
+        assert plain.sample(tied, 0, NO_HISTORY).token == others[0]
+
+
 def kept(logits: NDArray[np.float32], **options: object) -> list[int]:
     """Which tokens can be drawn: those seen over many positions at a high temperature."""
     s = sampler(50.0, **options)
@@ -198,12 +210,15 @@ def test_log_probabilities_are_the_models_own() -> None:
     assert [x for _, x in result.top] == pytest.approx(expected[order].tolist(), abs=1e-5)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_non_finite_logits_are_an_error(bad: float) -> None:
-    logits = make_logits()
-    logits[17] = bad
-    with pytest.raises(_core.NonFiniteError, match="token 17"):
-        sampler().sample(logits, 0, NO_HISTORY)
+@pytest.mark.parametrize("bias", [{}, {3: 1.0}])
+@pytest.mark.parametrize("token", [17, 9000])
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
+def test_non_finite_logits_are_an_error(bad: float, token: int, bias: dict[int, float]) -> None:
+    logits = make_logits(9001)
+    logits[0] = np.finfo(np.float32).max  # the nearest to it that is fine
+    logits[token] = bad
+    with pytest.raises(_core.NonFiniteError, match=f"token {token},"):
+        sampler(logit_bias=bias).sample(logits, 0, NO_HISTORY)
 
 
 def test_whole_vocabulary_is_sorted_as_the_contract_says() -> None:
