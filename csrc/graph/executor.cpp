@@ -258,7 +258,7 @@ void Executor::open_work(std::size_t index) {
       case StepKind::moe_gate_up:
       case StepKind::moe_down:
         total = num_moe_items(step, step.kind == StepKind::moe_down);
-        chunk = 1;
+        chunk = std::max(1, total / (threads * 16));
         break;
       case StepKind::moe_act:
         total = is_grouped_ ? num_group_slots(step) : total * node->attributes.top_k;
@@ -395,6 +395,8 @@ LinearInput Executor::linear_input(std::int32_t values, const std::int32_t (&cod
 void Executor::run_items(const Step& step, std::int32_t begin, std::int32_t end, int thread) {
   if (is_by_neurons(step)) return linear_neurons(step, begin, end);
   if (step.kind == StepKind::linear) return linear(step, begin, end);
+  if (step.kind == StepKind::moe_gate_up || step.kind == StepKind::moe_down)
+    return moe_linear(step, begin, end, step.kind == StepKind::moe_down);
   for (std::int32_t r = begin; r < end; ++r) {
     switch (step.kind) {
       case StepKind::rope_tables:
@@ -414,6 +416,8 @@ void Executor::run_items(const Step& step, std::int32_t begin, std::int32_t end,
         quantize_row(step.in[0], step.out, r);
         break;
       case StepKind::linear:
+      case StepKind::moe_gate_up:
+      case StepKind::moe_down:
         break;
       case StepKind::rope:
         rope(step, r);
@@ -451,14 +455,8 @@ void Executor::run_items(const Step& step, std::int32_t begin, std::int32_t end,
       case StepKind::moe_sort:
         moe_sort(step);
         break;
-      case StepKind::moe_gate_up:
-        moe_linear(step, r, false);
-        break;
       case StepKind::moe_act:
         moe_act(step, r);
-        break;
-      case StepKind::moe_down:
-        moe_linear(step, r, true);
         break;
       case StepKind::moe_combine:
         moe_combine(step, r);

@@ -178,7 +178,9 @@ class Executor {
   std::int32_t num_experts(const Step& step, std::int32_t r) const;
   void moe_sort(const Step& step);
   std::int32_t num_moe_items(const Step& step, bool is_down) const;
-  void moe_linear(const Step& step, std::int32_t item, bool is_down);
+  void moe_linear(const Step& step, std::int32_t first_item, std::int32_t last_item, bool is_down);
+  void moe_product(const Step& step, std::int32_t index, std::int32_t matrix, std::int32_t first_strip,
+                   std::int32_t last_strip, bool is_down);
   std::pair<std::int32_t, std::int32_t> window_slots(const Step& step, std::int32_t expert) const;
   std::int32_t num_group_slots(const Step& step) const;
   void moe_act(const Step& step, std::int32_t item);

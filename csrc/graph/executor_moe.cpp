@@ -220,18 +220,31 @@ std::int32_t Executor::num_moe_items(const Step& step, bool is_down) const {
          items.chunks;
 }
 
-void Executor::moe_linear(const Step& step, std::int32_t item, bool is_down) {
+// Items of one matrix are one product: what is to be looked up for each is in no cache.
+void Executor::moe_linear(const Step& step, std::int32_t first_item, std::int32_t last_item, bool is_down) {
+  const ExpertItems items(graph_.nodes[at(step.node)], is_down);
+  while (first_item < last_item) {
+    const std::int32_t matrix = first_item / items.chunks;
+    const std::int32_t end = std::min(last_item, (matrix + 1) * items.chunks);
+    const std::int32_t chunk = first_item % items.chunks;
+    moe_product(step, matrix / items.matrices, matrix % items.matrices, chunk * kExpertStrips,
+                (chunk + end - first_item) * kExpertStrips, is_down);
+    first_item = end;
+  }
+}
+
+// Strips [first_strip, last_strip) of a matrix (gate and up, or down) of the index-th active expert, as far as there
+// are.
+void Executor::moe_product(const Step& step, std::int32_t index, std::int32_t matrix, std::int32_t first_strip,
+                           std::int32_t last_strip, bool is_down) {
   const Node& node = graph_.nodes[at(step.node)];
   const NodeAttributes& a = node.attributes;
   const MoePlan& moe = plan_.moes[at(step.moe)];
-  const ExpertItems items(node, is_down);
   const std::int32_t* first = ints(moe.ranges, 0);
   const std::int32_t* active = first + a.num_experts + 1;
-  const std::int32_t index = item / (items.matrices * items.chunks);
   // The list ends with -1; what lies behind it is not read.
   if (!is_grouped_ && std::find(active, active + index + 1, -1) != active + index + 1) return;
   const std::int32_t expert = is_grouped_ ? group_[at(index)] : active[index];
-  const std::int32_t matrix = item / items.chunks % items.matrices, chunk = item % items.chunks;
   const auto [begin_slot, end_slot] = window_slots(step, expert);
   const std::int32_t tokens = end_slot - begin_slot;
   const std::int32_t* slot_rows = ints(moe.slot_rows, 0);
@@ -247,9 +260,13 @@ void Executor::moe_linear(const Step& step, std::int32_t item, bool is_down) {
   }
   const std::int32_t out = is_down ? moe.down : matrix == 0 ? moe.gate : moe.up;
   const LinearOutput y{.y = row(out, begin_slot - window_begin_), .stride = stride(out), .bias = nullptr};
-  const std::int32_t begin = chunk * kExpertStrips, end = std::min(weight.strips, begin + kExpertStrips);
-  if (const StripPin strips(store_, id, begin, end); strips)
-    choice_.function(id, x, strips.view().format)(strips.view(), x, y, begin, end);
+  last_strip = std::min(weight.strips, last_strip);
+  while (first_strip < last_strip) {
+    const StripPin strips(store_, id, first_strip, last_strip);
+    if (!strips) return;
+    choice_.function(id, x, strips.view().format)(strips.view(), x, y, first_strip, strips.end());
+    first_strip = strips.end();
+  }
 }
 
 std::int32_t Executor::num_group_slots(const Step& step) const {
