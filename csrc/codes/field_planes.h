@@ -102,32 +102,33 @@ static inline PairedPlanes pair_planes(const std::uint8_t* high, const std::uint
 }
 
 // Codes of 32 columns as nibbles: quad i is in the low, quad i + 4 in the high half of every byte of nibbles[i]. The
-// field and two planes fill them; with one plane the codes are the lower three bits, and the fourth means nothing.
+// field and two planes, `at` bytes on, fill them; with one plane the codes are the lower three bits, and the fourth
+// means nothing.
 template <int kPlanes>
-static inline void join_nibbles(const std::uint8_t* field, const std::uint8_t* high, const std::uint8_t* low,
+static inline void join_nibbles(const std::uint8_t* field, const std::uint8_t* const planes[], std::int64_t at,
                                 Bytes (&nibbles)[4]) {
   static_assert(kPlanes == 1 || kPlanes == 2);
   const Bytes first = load_bytes(field), second = load_bytes(field + 64);
   const Bytes fields01 = select_bits<0x0f>(first, shift_bits<-4>(second));
   const Bytes fields23 = select_bits<0x0f>(shift_bits<4>(first), second);
   if constexpr (kPlanes == 1) {
-    const Bytes plane = load_bytes(high);
+    const Bytes plane = load_bytes(planes[0] + at);
     nibbles[0] = select_bits<0x66>(shift_bits<-1>(fields01), plane);
     nibbles[1] = select_bits<0x66>(shift_bits<1>(fields01), shift_bits<1>(plane));
     nibbles[2] = select_bits<0x66>(shift_bits<-1>(fields23), shift_bits<2>(plane));
     nibbles[3] = select_bits<0x66>(shift_bits<1>(fields23), shift_bits<3>(plane));
   } else {
-    const PairedPlanes planes = pair_planes(high, low);
-    nibbles[0] = select_bits<0xcc>(shift_bits<-2>(fields01), planes.even);
-    nibbles[1] = select_bits<0xcc>(fields01, planes.odd);
-    nibbles[2] = select_bits<0xcc>(shift_bits<-2>(fields23), shift_bits<2>(planes.even));
-    nibbles[3] = select_bits<0xcc>(fields23, shift_bits<2>(planes.odd));
+    const PairedPlanes pair = pair_planes(planes[0] + at, planes[1] + at);
+    nibbles[0] = select_bits<0xcc>(shift_bits<-2>(fields01), pair.even);
+    nibbles[1] = select_bits<0xcc>(fields01, pair.odd);
+    nibbles[2] = select_bits<0xcc>(shift_bits<-2>(fields23), shift_bits<2>(pair.even));
+    nibbles[3] = select_bits<0xcc>(fields23, shift_bits<2>(pair.odd));
   }
 }
 
-// Of the field and one or two planes; low: of the second.
+// Of the field and one or two planes.
 template <int kPlanes>
-static inline i32x16 nibble_dot(const std::uint8_t* field, const std::uint8_t* high, const std::uint8_t* low,
+static inline i32x16 nibble_dot(const std::uint8_t* field, const std::uint8_t* const planes[], std::int64_t at,
                                 const std::int8_t* x) {
   constexpr int kUp = 4 - kNibbleDown, kMask = (4 << kPlanes) - 1, kMost = 8 * kMask;
   static_assert(kMost << kUp <= kDotCapacity);
@@ -135,7 +136,7 @@ static inline i32x16 nibble_dot(const std::uint8_t* field, const std::uint8_t* h
   EDGERT_UNROLL
   for (int half = 0; half < 2; ++half) {
     Bytes nibbles[4];
-    join_nibbles<kPlanes>(field + 128 * half, high + 64 * half, low + 64 * half, nibbles);
+    join_nibbles<kPlanes>(field + 128 * half, planes, at + 64 * half, nibbles);
     EDGERT_UNROLL
     for (int i = 0; i < 4; ++i) {
       const std::int8_t* quad = x + 32 * half + 4 * i;
@@ -249,9 +250,9 @@ struct FieldPlanes {
       unpack_pieces<0>(load_bytes(field), quads);
       unpack_pieces<0>(load_bytes(field + 64), quads + 4);
     } else {
-      constexpr int kJoined = kPlanes == 1 ? 1 : 2, kUp = kPlanes - kJoined, kMask = ((4 << kJoined) - 1) << kUp;
+      constexpr int kUp = kPlanes - kJoined, kMask = ((4 << kJoined) - 1) << kUp;
       Bytes nibbles[4];
-      join_nibbles<kJoined>(field, parts[1] + at, parts[kJoined] + at, nibbles);
+      join_nibbles<kJoined>(field, parts + 1, at, nibbles);
       EDGERT_UNROLL
       for (int i = 0; i < 4; ++i) {
         quads[i] = take<-kUp, kMask>(nibbles[i]);
@@ -262,6 +263,8 @@ struct FieldPlanes {
   }
 
  private:
+  static constexpr int kJoined = kPlanes < 2 ? kPlanes : 2;  // planes that fill nibbles with the field
+
   template <int kFirst>
   static inline void put_from(std::uint8_t* const parts[], std::int64_t g, const GroupCodes& codes) {
     if constexpr (kFirst <= kPlanes) {
@@ -286,8 +289,7 @@ struct FieldPlanes {
     if constexpr (kPlanes == 0) {
       return widen(field_dot(field, x));
     } else {
-      constexpr int kJoined = kPlanes == 1 ? 1 : 2;
-      const i32x16 sum = nibble_dot<kJoined>(field, parts[1] + 128 * g, parts[kJoined] + 128 * g, x);
+      const i32x16 sum = nibble_dot<kJoined>(field, parts + 1, 128 * g, x);
       return add_planes<kJoined + 1>(sum, parts, 128 * g, x);
     }
   }

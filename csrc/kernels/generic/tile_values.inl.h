@@ -84,7 +84,7 @@ struct ValuesOf<FieldPlanes<kPlanes>> {
     for (int half = 0; half < 2; ++half) {
       const std::int64_t at = 128 * g + 64 * half;
       Bytes nibbles[4];
-      join_nibbles<kPlanes>(parts[0] + 2 * at, parts[1] + at, parts[kPlanes] + at, nibbles);
+      join_nibbles<kPlanes>(parts[0] + 2 * at, parts + 1, at, nibbles);
       EDGERT_UNROLL
       for (int i = 0; i < 4; ++i) {
         quads[8 * half + i] = lookup_six(table, nibbles[i]);
