@@ -185,7 +185,8 @@ void Executor::run(int first_segment, int last_segment, float* logits) {
   const std::size_t last = first_step(last_segment);
   ExpertStream* const experts = store_.stream() != nullptr ? store_.stream()->experts() : nullptr;
   KVStream* const kv = kv_.stream() != nullptr && kv_.stream()->is_running() ? kv_.stream() : nullptr;
-  for (std::size_t i = first; i < last; ++i) {
+  const bool has_pauses = store_.stream() != nullptr || kv != nullptr || are_neurons_counted_;
+  for (std::size_t i = first; has_pauses && i < last; ++i) {
     const Step& step = plan_.steps[i];
     // Without rows nothing is sorted: no expert is asked for.
     if (experts != nullptr && step.kind == StepKind::moe_sort && num_rows(step.rows) > 0) {
@@ -228,49 +229,59 @@ void Executor::run_steps(std::size_t first, std::size_t last) {
   run_thread(0);
 }
 
-// How many items a step has, and how many a thread takes at a time.
+std::int32_t Executor::num_items(std::size_t index) {
+  const Step& step = plan_.steps[index];
+  const std::int32_t rows = num_rows(step.rows);
+  if (rows == 0) return 0;
+  switch (step.kind) {
+    case StepKind::linear:
+      return store_.describe(graph_.nodes[at(step.node)].weights[0]).strips;
+    case StepKind::store_kv:
+      return attributes(step).num_kv_heads;
+    case StepKind::attention:
+      return divide_attention(index);
+    case StepKind::moe_sort:
+      return 1;
+    case StepKind::moe_gate_up:
+    case StepKind::moe_down:
+      return num_moe_items(step, step.kind == StepKind::moe_down);
+    case StepKind::moe_act:
+      return is_grouped_ ? num_group_slots(step) : rows * attributes(step).top_k;
+    default:
+      return rows;
+  }
+}
+
+// How many of its items a thread takes at a time.
+ChunkSizes Executor::chunk_sizes(const Step& step, std::int32_t total) const {
+  const int threads = team_.num_threads();
+  switch (step.kind) {
+    case StepKind::linear: {
+      // Neurons: a thread takes its share at once, and follows the reads from group to group.
+      const std::int32_t share = (total + threads - 1) / threads;
+      if (is_by_neurons(step)) return {share, share};
+      return strips_per_chunk(store_.describe(graph_.nodes[at(step.node)].weights[0]), threads);
+    }
+    case StepKind::store_kv:
+    case StepKind::attention:
+      return {};
+    case StepKind::moe_gate_up:
+    case StepKind::moe_down:
+      return {.largest = std::max(1, total / (threads * 16))};
+    default:
+      return {.largest = std::max(1, total / (threads * 4))};
+  }
+}
+
 void Executor::open_work(std::size_t index) {
   const Step& step = plan_.steps[index];
-  const bool alone = is_alone_.load(std::memory_order_relaxed) && !step.is_parallel_alone;
-  const int threads = team_.num_threads();
-  std::int32_t total = num_rows(step.rows), chunk = std::max(1, total / (threads * 4));
-  if (total > 0) {
-    const Node* node = step.node >= 0 ? &graph_.nodes[at(step.node)] : nullptr;
-    switch (step.kind) {
-      case StepKind::linear: {
-        const WeightView& weight = store_.describe(node->weights[0]);
-        total = weight.strips;
-        // Neurons: a thread takes its share at once, and follows the reads from group to group.
-        chunk = is_by_neurons(step) ? (total + threads - 1) / threads : strips_per_chunk(weight, threads);
-        break;
-      }
-      case StepKind::store_kv:
-        total = node->attributes.num_kv_heads;
-        chunk = 1;
-        break;
-      case StepKind::attention:
-        total = divide_attention(index);
-        chunk = 1;
-        break;
-      case StepKind::moe_sort:
-        total = 1;
-        break;
-      case StepKind::moe_gate_up:
-      case StepKind::moe_down:
-        total = num_moe_items(step, step.kind == StepKind::moe_down);
-        chunk = std::max(1, total / (threads * 16));
-        break;
-      case StepKind::moe_act:
-        total = is_grouped_ ? num_group_slots(step) : total * node->attributes.top_k;
-        chunk = std::max(1, total / (threads * 4));
-        break;
-      default:
-        break;
-    }
+  const std::uint32_t run = run_.load(std::memory_order_relaxed) + 1;
+  const std::int32_t total = num_items(index);
+  if (is_alone_.load(std::memory_order_relaxed) && !step.is_parallel_alone) {
+    works_[index].open(run, total, {total, total}, 1);
+  } else {  // what is read from disk comes in the order of its strips
+    works_[index].open(run, total, chunk_sizes(step, total), store_.stream() != nullptr ? 1 : team_.num_threads());
   }
-  // What is read from disk comes in the order of its strips.
-  const std::int32_t num_ranges = alone || store_.stream() != nullptr ? 1 : threads;
-  works_[index].open(run_.load(std::memory_order_relaxed) + 1, total, alone ? std::max(1, total) : chunk, num_ranges);
 }
 
 // False: the run is over, and this thread is late.
@@ -298,17 +309,19 @@ void Executor::run_thread(int thread) {
   Laps laps(thread == 0 && is_profiled_ ? &profile_ : nullptr, thread == 0 && is_traced_ ? &trace_ : nullptr);
   const std::size_t first = first_step_.load(std::memory_order_relaxed);
   const std::size_t last = last_step_.load(std::memory_order_relaxed);
-  std::size_t since = first;  // steps from here on may be unfinished
+  const bool is_lonely = team_.num_threads() == 1;  // what it took is done
+  std::size_t since = first;                        // steps from here on may be unfinished
   for (std::size_t i = first; i < last; ++i) {
     if (barrier[i] != 0) {
-      if (!wait_complete(since, i, run)) return;
+      if (!is_lonely && !wait_complete(since, i, run)) return;
       if (i > first) laps.waiting(i - 1);
       since = i;
     }
     // Cheap steps of one token follow each other without a barrier, so one thread must run them in order.
     if (is_alone && thread != 0 && !plan_.steps[i].is_parallel_alone) continue;
     std::int32_t begin = 0, end = 0;
-    while (works_[i].take(run, thread, begin, end)) {
+    for (bool is_all = false; !is_all && works_[i].take(run, thread, begin, end);) {
+      is_all = works_[i].is_all(begin, end);
       run_items(plan_.steps[i], begin, end, thread);
       works_[i].finish(end - begin);
     }
@@ -340,37 +353,30 @@ std::int32_t Executor::num_tokens(const Buffer& b) const {
   return is_of_logits ? rows_.num_logits : rows_.num_tokens;
 }
 
-std::int8_t* Executor::codes(std::int32_t buffer, std::int32_t r) const {
+Executor::QuantizedRow Executor::quantized_row(std::int32_t buffer, std::int32_t r) const {
   const Buffer& b = plan_.buffers[at(buffer)];
-  return arena_.as<std::int8_t>(static_cast<std::size_t>(b.offset)) +
-         codes_offset(row_of(b, r), tile_vectors(num_tokens(b)), b.stride);
-}
-
-float* Executor::scales(std::int32_t buffer, std::int32_t r) const {
-  const Buffer& b = plan_.buffers[at(buffer)];
-  return arena_.as<float>(static_cast<std::size_t>(b.offset + b.scales_offset)) +
-         row_of(b, r) * (b.stride / b.scale_columns);
-}
-
-GroupSums* Executor::sums(std::int32_t buffer, std::int32_t r) const {
-  const Buffer& b = plan_.buffers[at(buffer)];
-  return arena_.as<GroupSums>(static_cast<std::size_t>(b.offset + b.sums_offset)) +
-         row_of(b, r) * (b.stride / kGroupColumns);
+  const std::int64_t row = row_of(b, r), groups = b.stride / kGroupColumns;
+  const std::int32_t tokens = num_tokens(b), in_tile = tile_vectors(tokens);
+  auto* base = arena_.as<std::uint8_t>(static_cast<std::size_t>(b.offset));
+  QuantizedRow out;
+  out.codes = reinterpret_cast<std::int8_t*>(base) + codes_offset(row, in_tile, b.stride);
+  out.scales = reinterpret_cast<float*>(base + b.scales_offset) + row * (b.stride / b.scale_columns);
+  out.sums = reinterpret_cast<GroupSums*>(base + b.sums_offset) + row * groups;
+  // No kernel reads tables, or the step is one of several tokens, for which there are none.
+  out.tables = b.tables_offset == 0 || tokens != 1
+                   ? nullptr
+                   : reinterpret_cast<LutTables*>(base + b.tables_offset) + std::int64_t{r} * groups;
+  out.tile_vectors = in_tile;
+  out.stride = b.stride;
+  return out;
 }
 
 void Executor::quantize_row(std::int32_t from, std::int32_t to, std::int32_t r) const {
-  const Buffer& b = plan_.buffers[at(to)];
-  kernels_.quantize(row(from, r), plan_.buffers[at(from)].width, b.scale_columns, codes(to, r),
-                    codes_step(tile_vectors(num_tokens(b))), scales(to, r), sums(to, r));
-  if (LutTables* out = tables(to, r)) kernels_.build_tables(codes(to, r), plan_.buffers[at(from)].width, out);
-}
-
-// Null where no kernel reads tables, or the step is one of several tokens, for which there are none.
-LutTables* Executor::tables(std::int32_t buffer, std::int32_t r) const {
-  const Buffer& b = plan_.buffers[at(buffer)];
-  if (b.tables_offset == 0 || num_tokens(b) != 1) return nullptr;
-  return arena_.as<LutTables>(static_cast<std::size_t>(b.offset + b.tables_offset)) +
-         std::int64_t{r} * (b.stride / kGroupColumns);
+  const QuantizedRow out = quantized_row(to, r);
+  const std::int32_t width = plan_.buffers[at(from)].width;
+  kernels_.quantize(row(from, r), width, plan_.buffers[at(to)].scale_columns, out.codes, codes_step(out.tile_vectors),
+                    out.scales, out.sums);
+  if (out.tables != nullptr) kernels_.build_tables(out.codes, width, out.tables);
 }
 
 LinearInput Executor::linear_input(std::int32_t values, const std::int32_t (&codes_of)[2], Format format,
@@ -380,23 +386,31 @@ LinearInput Executor::linear_input(std::int32_t values, const std::int32_t (&cod
   x.values_stride = stride(values);
   x.tokens = tokens;
   if (const int i = codes_index(format); i >= 0) {
-    const std::int32_t quantized = codes_of[i];
-    x.codes = codes(quantized, 0);
-    x.scales = scales(quantized, 0);
-    x.sums = sums(quantized, 0);
-    x.tables = tables(quantized, 0);
-    x.tile_vectors = tile_vectors(num_tokens(plan_.buffers[at(quantized)]));
-    x.codes_stride = plan_.buffers[at(quantized)].stride;
+    const QuantizedRow quantized = quantized_row(codes_of[i], 0);
+    x.codes = quantized.codes;
+    x.scales = quantized.scales;
+    x.sums = quantized.sums;
+    x.tables = quantized.tables;
+    x.tile_vectors = quantized.tile_vectors;
+    x.codes_stride = quantized.stride;
     x.group_stride = x.codes_stride / kGroupColumns;
   }
   return x;
 }
 
 void Executor::run_items(const Step& step, std::int32_t begin, std::int32_t end, int thread) {
-  if (is_by_neurons(step)) return linear_neurons(step, begin, end);
-  if (step.kind == StepKind::linear) return linear(step, begin, end);
-  if (step.kind == StepKind::moe_gate_up || step.kind == StepKind::moe_down)
-    return moe_linear(step, begin, end, step.kind == StepKind::moe_down);
+  switch (step.kind) {
+    case StepKind::linear:
+      return is_by_neurons(step) ? linear_neurons(step, begin, end) : linear(step, begin, end);
+    case StepKind::moe_gate_up:
+    case StepKind::moe_down:
+      return moe_linear(step, begin, end, step.kind == StepKind::moe_down);
+    default:
+      return run_rows(step, begin, end, thread);
+  }
+}
+
+void Executor::run_rows(const Step& step, std::int32_t begin, std::int32_t end, int thread) {
   for (std::int32_t r = begin; r < end; ++r) {
     switch (step.kind) {
       case StepKind::rope_tables:

@@ -124,6 +124,16 @@ class Executor {
                   std::int32_t tile);
   };
 
+  // Where the quantised activations of a row lie. tables: null where there are none.
+  struct QuantizedRow {
+    std::int8_t* codes;
+    float* scales;
+    GroupSums* sums;
+    LutTables* tables;
+    std::int32_t tile_vectors;
+    std::int64_t stride;  // of codes, between rows
+  };
+
   class Laps;
   static constexpr std::int32_t kAllSlots = std::numeric_limits<std::int32_t>::max();
 
@@ -140,8 +150,11 @@ class Executor {
   KVRead kv_read(const Step& step, const SpanRows& span) const;
   void run_thread(int thread);
   bool wait_complete(std::size_t begin, std::size_t end, std::uint32_t run) const;
+  std::int32_t num_items(std::size_t index);
+  ChunkSizes chunk_sizes(const Step& step, std::int32_t total) const;
   void open_work(std::size_t index);
   void run_items(const Step& step, std::int32_t begin, std::int32_t end, int thread);
+  void run_rows(const Step& step, std::int32_t begin, std::int32_t end, int thread);
 
   std::int32_t num_rows(Rows rows) const { return rows == Rows::tokens ? rows_.num_tokens : rows_.num_logits; }
   std::int64_t touched_bytes(std::int32_t num_tokens, std::int32_t num_logits) const;
@@ -150,10 +163,7 @@ class Executor {
   std::int64_t stride(std::int32_t buffer) const;
   void clear_pad(std::int32_t buffer, std::int32_t r, std::int32_t width) const;
   std::int32_t num_tokens(const Buffer& b) const;  // of the step whose values the buffer has
-  std::int8_t* codes(std::int32_t buffer, std::int32_t r) const;
-  float* scales(std::int32_t buffer, std::int32_t r) const;
-  GroupSums* sums(std::int32_t buffer, std::int32_t r) const;
-  LutTables* tables(std::int32_t buffer, std::int32_t r) const;
+  QuantizedRow quantized_row(std::int32_t buffer, std::int32_t r) const;
   std::int64_t padded_width(const Step& step) const;
   const NodeAttributes& attributes(const Step& step) const {
     return graph_.nodes[static_cast<std::size_t>(step.node)].attributes;

@@ -32,16 +32,17 @@ std::int64_t strip_bytes(const WeightView& w) {
   return num_bytes;
 }
 
-std::int32_t strips_per_chunk(const WeightView& w, int num_threads) {
-  if (num_threads == 1) return w.strips;
+ChunkSizes strips_per_chunk(const WeightView& w, int num_threads) {
+  if (num_threads == 1) return {w.strips, w.strips};
   const std::int64_t num_bytes = strip_bytes(w);
-  const auto smallest = static_cast<std::int32_t>((kChunkBytes + num_bytes - 1) / num_bytes);
-  return std::max({1, std::min(smallest, w.strips / num_threads), w.strips / (num_threads * 16)});
+  const auto wanted = static_cast<std::int32_t>((kChunkBytes + num_bytes - 1) / num_bytes);
+  const std::int32_t smallest = std::max(1, std::min(wanted, w.strips / num_threads));
+  return {.largest = std::max(smallest, w.strips / (num_threads * 16)), .smallest = smallest};
 }
 
 std::vector<double> time_linear(LinearFunction function, std::span<const WeightView> weights, const LinearInput& x,
                                 const LinearOutput& y, int num_threads, int passes) {
-  const std::int32_t chunk = strips_per_chunk(weights.front(), num_threads);
+  const ChunkSizes chunk = strips_per_chunk(weights.front(), num_threads);
   std::vector<Work> works(weights.size());
   std::vector<double> seconds;
   for (std::uint32_t run = 1; run <= static_cast<std::uint32_t>(passes); ++run) {

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "graph/work.h"
 #include "kernels/kernel_table.h"
 
 namespace edgert {
@@ -18,6 +19,6 @@ std::int64_t strip_bytes(const WeightView& w);
 
 // Strips that a thread takes at a time: many chunks a thread, so that the last ones end together, but none so small
 // that taking it costs more than computing it.
-std::int32_t strips_per_chunk(const WeightView& w, int num_threads);
+ChunkSizes strips_per_chunk(const WeightView& w, int num_threads);
 
 }  // namespace edgert

@@ -315,8 +315,8 @@ class Engine:
             while num_tokens > 0 and not self._runtime.can_write([*appends, (core_id, num_tokens)]):
                 num_tokens = (span.start + num_tokens - 1) // PAGE_TOKENS * PAGE_TOKENS - span.start  # a page less
             if num_tokens > 0:
-                is_last = span.is_last and num_tokens == span.num_tokens
-                spans.append(replace(span, num_tokens=num_tokens, is_last=is_last))
+                is_whole = num_tokens == span.num_tokens
+                spans.append(span if is_whole else replace(span, num_tokens=num_tokens, is_last=False))
                 appends.append((core_id, num_tokens))
         return StepPlan(tuple(spans))
 
