@@ -499,11 +499,16 @@ void Executor::linear(const Step& step, std::int32_t begin, std::int32_t end) {
   const LinearInput x = linear_input(step.in[0], step.quantized, format, num_rows(step.rows));
   LinearOutput y{.y = row(step.out, 0), .stride = stride(step.out)};
   if (node.weights.size() == 2) y.bias = reinterpret_cast<const float*>(store_.pin(node.weights[1]).parts[0]);
-  const LinearFunction multiply = choice_.function(id, x);
+  multiply(id, x, y, begin, end);
+}
+
+// Strips [begin, end) of a matrix, as they come where it is streamed.
+void Executor::multiply(WeightId id, const LinearInput& x, const LinearOutput& y, std::int32_t begin,
+                        std::int32_t end) const {
   while (begin < end) {
     const StripPin strips(store_, id, begin, end);
     if (!strips) return;
-    multiply(strips.view(), x, y, begin, strips.end());
+    choice_.function(id, x, strips.view().format)(strips.view(), x, y, begin, strips.end());
     begin = strips.end();
   }
 }

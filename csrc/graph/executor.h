@@ -174,6 +174,7 @@ class Executor {
 
   void embed(const Step& step, std::int32_t r, int thread);
   void linear(const Step& step, std::int32_t begin, std::int32_t end);
+  void multiply(WeightId id, const LinearInput& x, const LinearOutput& y, std::int32_t begin, std::int32_t end) const;
   void linear_neurons(const Step& step, std::int32_t begin, std::int32_t end);
   void rms_norm(const Step& step, std::int32_t r);
   void rope(const Step& step, std::int32_t r);

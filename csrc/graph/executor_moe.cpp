@@ -260,13 +260,7 @@ void Executor::moe_product(const Step& step, std::int32_t index, std::int32_t ma
   }
   const std::int32_t out = is_down ? moe.down : matrix == 0 ? moe.gate : moe.up;
   const LinearOutput y{.y = row(out, begin_slot - window_begin_), .stride = stride(out), .bias = nullptr};
-  last_strip = std::min(weight.strips, last_strip);
-  while (first_strip < last_strip) {
-    const StripPin strips(store_, id, first_strip, last_strip);
-    if (!strips) return;
-    choice_.function(id, x, strips.view().format)(strips.view(), x, y, first_strip, strips.end());
-    first_strip = strips.end();
-  }
+  multiply(id, x, y, first_strip, std::min(weight.strips, last_strip));
 }
 
 std::int32_t Executor::num_group_slots(const Step& step) const {

@@ -39,7 +39,7 @@ class Work {
     std::int32_t begin = 0;
     for (std::int32_t i = 0; i < num_ranges; ++i) {
       const std::int32_t end = i + 1 == num_ranges ? total : start_of(i + 1, total, num_ranges);
-      end_[i].store(end, std::memory_order_relaxed);
+      end_[i].store(end, std::memory_order_release);  // whoever sees it sees that the former run is closed
       next_[i].store(tagged(run, static_cast<std::uint32_t>(begin)), std::memory_order_release);
       begin = end;
     }
@@ -86,7 +86,7 @@ class Work {
       if (next >> 32 != run) return false;
       const auto first = static_cast<std::uint32_t>(next);
       // Read after `next` and before it changes, so they belong to the run.
-      const auto stop = static_cast<std::uint32_t>(end_[range].load(std::memory_order_relaxed));
+      const auto stop = static_cast<std::uint32_t>(end_[range].load(std::memory_order_acquire));
       const auto largest = static_cast<std::uint32_t>(largest_.load(std::memory_order_relaxed));
       const auto smallest = static_cast<std::uint32_t>(smallest_.load(std::memory_order_relaxed));
       if (first >= stop) return false;
